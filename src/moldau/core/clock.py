@@ -1,0 +1,43 @@
+"""Time is a parameter: the broker passes a `SystemClock`, tests pass a `ManualClock` and move it."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where the time comes from."""
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds since 1970: what record timestamps are compared with."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds that never go back: what timeouts are measured with."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+class ManualClock:
+    """Stands still until it is moved."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic_ms(self) -> int:
+        return self._now_ms
+
+    def advance(self, ms: int) -> None:
+        """Let `ms` milliseconds pass."""
+        self._now_ms += ms

@@ -1,0 +1,104 @@
+"""The disk is a parameter: everything the log writes goes through `Files`.
+
+A `File` closes its descriptor when the last reference to it is gone, not before: a `FileRegion` that a slow
+connection is still sending keeps its file open, so a descriptor number is never reused under it.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """An open file that grows at its end."""
+
+    path: str
+
+    def size(self) -> int:
+        """Bytes in the file (tracked, not asked of the operating system on every call)."""
+        ...
+
+    def append(self, chunks: Sequence[Buffer]) -> int:
+        """Write all chunks at the end in one call; returns where they start. On an error nothing of them stays."""
+        ...
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """fdatasync: what was appended before survives power loss."""
+        ...
+
+    def fileno(self) -> int:
+        """The descriptor for `sendfile`; -1 where there is none (in memory)."""
+        ...
+
+
+class FileRegion:
+    """`size` bytes of `file` from `position`: record batches on their way from the page cache to a socket."""
+
+    __slots__ = ("file", "position", "size")
+
+    def __init__(self, file: File, position: int, size: int) -> None:
+        self.file = file
+        self.position = position
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self) -> bytes:
+        """The bytes themselves, for whoever cannot `sendfile`."""
+        return self.file.read_at(self.position, self.size)
+
+
+class DirectoryLock(Protocol):
+    """Held while a broker uses a data directory."""
+
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    """A file system."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and appending."""
+        ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        """Temporary file, sync, rename, sync of the directory: the old or the new content, never half."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, directory: str) -> list[str]:
+        """Names in `directory`, sorted."""
+        ...
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def make_directory(self, path: str) -> None:
+        """With its parents; not an error if it is there."""
+        ...
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def remove(self, path: str) -> None:
+        """Not an error if it is gone already."""
+        ...
+
+    def remove_tree(self, directory: str) -> None: ...
+
+    def sync_directory(self, directory: str) -> None: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def lock(self, path: str) -> DirectoryLock | None:
+        """An exclusive lock on `path` that the kernel frees when the process dies; None if another holds it."""
+        ...

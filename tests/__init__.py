@@ -1,0 +1,1 @@
+"""Tests of Moldau: files mirror the package."""
