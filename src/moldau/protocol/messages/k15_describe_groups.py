@@ -1,0 +1,33 @@
+"""DescribeGroups (key 15), versions 0 to 6."""
+
+from moldau.protocol.schema import BOOLEAN, BYTES, INT16, INT32, STRING, Message, Struct, array, field
+
+
+class DescribeGroupsRequest(Message, api_key=15, versions=(0, 6), flexible=5):
+    groups: list[str] = field(array(STRING))
+    include_authorized_operations: bool = field(BOOLEAN, "3+")
+
+
+class DescribedGroupMember(Struct):
+    member_id: str = field(STRING)
+    group_instance_id: str | None = field(STRING, "4+", nullable="4+", default=None, ignorable=True)
+    client_id: str = field(STRING)
+    client_host: str = field(STRING)
+    member_metadata: bytes = field(BYTES)
+    member_assignment: bytes = field(BYTES)
+
+
+class DescribedGroup(Struct):
+    error_code: int = field(INT16)
+    error_message: str | None = field(STRING, "6+", nullable="6+", default=None)
+    group_id: str = field(STRING)
+    group_state: str = field(STRING)
+    protocol_type: str = field(STRING)
+    protocol_data: str = field(STRING)
+    members: list[DescribedGroupMember] = field(array(DescribedGroupMember))
+    authorized_operations: int = field(INT32, "3+", default=-(2**31))
+
+
+class DescribeGroupsResponse(Message, api_key=15, versions=(0, 6), flexible=5):
+    throttle_time_ms: int = field(INT32, "1+", ignorable=True)
+    groups: list[DescribedGroup] = field(array(DescribedGroup))

@@ -1,0 +1,178 @@
+"""Headers of every kind, and frames however they are cut."""
+
+import struct
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moldau.protocol import apis
+from moldau.protocol.codec import encode
+from moldau.protocol.errors import ProtocolError
+from moldau.protocol.framing import (
+    COPY_BYTES_MAX,
+    FrameReader,
+    frame_response,
+    parse_request_header,
+    response_prefix,
+)
+from moldau.protocol.messages import headers
+from moldau.protocol.messages.k01_fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from moldau.protocol.messages.k12_heartbeat import HeartbeatResponse
+from tests.protocol.sampling import region_of
+
+
+def request_header(key: int, version: int, client_id: str | None, header_version: int) -> bytes:
+    header = headers.RequestHeader(
+        request_api_key=key, request_api_version=version, correlation_id=77, client_id=client_id
+    )
+    return encode(header, header_version)
+
+
+# Request headers.
+
+
+@pytest.mark.parametrize("client_id", [None, "", "rdkafka", "š"])
+def test_the_header_of_every_known_version_is_read(client_id: str | None) -> None:
+    for api in apis.APIS:
+        for version in range(api.min_version, api.max_version + 1):
+            if (api.key, version) == (apis.CONTROLLED_SHUTDOWN, 0):
+                continue
+            data = request_header(api.key, version, client_id, 2 if version >= api.flexible_from else 1)
+            for frame in (data + b"body", memoryview(data + b"body")):
+                assert parse_request_header(frame) == (api.key, version, 77, client_id, len(data))
+
+
+def test_controlled_shutdown_0_has_no_client_id() -> None:
+    header = parse_request_header(struct.pack(">hhi", 7, 0, 5) + b"\0\0\0\1")
+    assert (header.correlation_id, header.client_id, header.body_position) == (5, None, 8)
+
+
+@pytest.mark.parametrize(("key", "version"), [(18, 99), (18, -1), (999, 0), (-1, 0), (22, 6)])
+def test_an_unknown_key_or_version_still_gives_its_correlation_id(key: int, version: int) -> None:
+    header = parse_request_header(struct.pack(">hhi", key, version, 5))
+    assert header == (key, version, 5, None, 8)
+
+
+def test_tags_in_a_header_are_skipped() -> None:
+    data = request_header(3, 12, "me", 2)[:-1] + bytes.fromhex("01 07 02 aabb")
+    assert parse_request_header(data).body_position == len(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\0\3\0",
+        struct.pack(">hhi", 3, 12, 1),
+        struct.pack(">hhih", 3, 12, 1, 400) + b"short",
+        struct.pack(">hhih", 3, 8, 1, 400) + b"short",
+        struct.pack(">hhih", 3, 8, 1, 2) + b"\xff\xfe",
+        struct.pack(">hhih", 3, 12, 1, -1),
+        struct.pack(">hhih", 3, 12, 1, -1) + b"\1\0\x7f",
+    ],
+)
+def test_a_broken_header_is_refused(data: bytes) -> None:
+    with pytest.raises(ProtocolError, match="request header"):
+        parse_request_header(data)
+
+
+# Responses.
+
+
+def test_the_response_header_of_api_versions_is_never_flexible() -> None:
+    assert response_prefix(apis.API_VERSIONS, 4, 9) == b"\0\0\0\x09"
+    assert response_prefix(apis.FETCH, 12, 9) == b"\0\0\0\x09\0"
+    assert response_prefix(apis.FETCH, 11, 9) == b"\0\0\0\x09"
+
+
+def test_response_prefixes_are_what_the_table_says() -> None:
+    for api in apis.APIS:
+        for version in range(api.min_version, api.max_version + 1):
+            flexible = version >= api.flexible_from and api.key != apis.API_VERSIONS
+            assert response_prefix(api.key, version, -3) == encode(
+                headers.ResponseHeader(correlation_id=-3), int(flexible)
+            )
+
+
+def test_a_response_is_framed_with_its_size() -> None:
+    assert frame_response(12, 4, 9, HeartbeatResponse(error_code=27)) == [
+        bytes.fromhex("0000000c 00000009 00 00000000 001b 00")
+    ]
+
+
+def test_the_size_counts_records_that_are_still_in_a_file() -> None:
+    region = region_of(b"x" * 5000, 0, 5000)
+    partition = PartitionData(partition_index=0, records=region)
+    response = FetchResponse(responses=[FetchableTopicResponse(partitions=[partition])])
+    chunks = frame_response(1, 12, 9, response)
+    assert chunks[1] is region
+    assert isinstance(chunks[0], bytes)
+    assert struct.unpack_from(">ii", chunks[0]) == (sum(map(len, chunks)) - 4, 9)
+
+
+# Frames.
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+
+
+@settings(max_examples=150, deadline=None, database=None)
+@given(st.lists(st.integers(0, 3 * COPY_BYTES_MAX), max_size=6), st.lists(st.integers(0, 20_000), max_size=12))
+def test_frames_are_the_same_however_they_are_cut(sizes: list[int], cuts: list[int]) -> None:
+    bodies = [Random(index).randbytes(size) for index, size in enumerate(sizes)]
+    stream, reader, found = framed(*bodies), FrameReader(100_000), []
+    edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    for start, stop in pairwise(edges):
+        found += [bytes(frame) for frame in reader.feed(stream[start:stop])]
+    assert found == bodies
+    assert reader.buffered_bytes == 0
+
+
+def test_frames_that_arrive_byte_by_byte() -> None:
+    reader = FrameReader(100)
+    found = [bytes(frame) for byte in framed(b"", b"a", b"bcd") for frame in reader.feed(bytes([byte]))]
+    assert found == [b"", b"a", b"bcd"]
+
+
+def test_a_large_frame_in_one_piece_is_not_copied() -> None:
+    for data in (framed(b"x" * 10_000), framed(b"x" * 10_000, b"small")):
+        frame = next(iter(FrameReader(100_000).feed(data)))
+        assert isinstance(frame, memoryview)
+        assert frame.obj is data
+
+
+def test_a_small_frame_is_bytes() -> None:
+    assert list(FrameReader(100).feed(framed(b"abc", b"d"))) == [b"abc", b"d"]
+    assert type(next(iter(FrameReader(100).feed(framed(b"abc"))))) is bytes
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 101, 2**31 - 1])
+def test_a_size_outside_the_limit_is_refused_before_anything_is_kept(size: int) -> None:
+    reader = FrameReader(100)
+    with pytest.raises(ProtocolError, match="100 are allowed"):
+        list(reader.feed(struct.pack(">i", size) + b"some bytes"))
+    assert reader.buffered_bytes == 0
+
+
+def test_a_bad_size_is_refused_when_its_fourth_byte_comes() -> None:
+    reader = FrameReader(100)
+    assert list(reader.feed(b"\x7f\xff\xff")) == []
+    with pytest.raises(ProtocolError):
+        list(reader.feed(b"\xff"))
+
+
+def test_frames_before_a_bad_size_are_delivered() -> None:
+    frames = iter(FrameReader(100).feed(framed(b"good") + b"\xff\xff\xff\xff"))
+    assert next(frames) == b"good"
+    with pytest.raises(ProtocolError):
+        next(frames)
+
+
+def test_only_what_arrived_is_kept() -> None:
+    reader = FrameReader(2**31 - 1)
+    assert list(reader.feed(struct.pack(">i", 2**30) + b"start")) == []
+    assert reader.buffered_bytes == 9
