@@ -1,0 +1,264 @@
+"""Message sets of the formats before v2: v0 (Kafka 0.8, 0.9) and v1 with timestamps (0.10, KIP-31 and KIP-32).
+
+    0  offset, size                      -- the same in all three formats, and so is the place of magic
+   12  crc (CRC-32 of everything behind it), magic, attributes, [v1: timestamp]
+       key and value, each with a length before it
+
+A set has no header of its own. A compressed one is a wrapper message whose value holds the compressed inner set:
+the wrapper has the offset of the last inner message, the inner ones have absolute offsets (v0) or count from 0.
+"""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from moldau.core.files import Buffer
+from moldau.core.invariants import invariant
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.records.batch import (
+    CODEC_MASK,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    MAGIC_V2,
+    NO_TIMESTAMP,
+    CorruptBatchError,
+    check_batch,
+    iter_records,
+    read_header,
+)
+from moldau.records.compression import (
+    DECOMPRESSED_BYTES_MAX,
+    Codec,
+    compress,
+    compress_lz4_v0,
+    decompress,
+    decompress_lz4_v0,
+)
+from moldau.records.record import Record, RecordFormatError
+
+MAGIC_V0 = 0
+MAGIC_V1 = 1
+MESSAGES_MAX = 500_000  # in one set; records cost far more memory than their bytes
+
+_MESSAGE_SIZE_MIN = 14  # crc, magic, attributes and two lengths
+_MAGIC_END = MAGIC_POSITION + 1
+_HEAD = Struct(">qiIbb")
+_TIMESTAMP = Struct(">q")
+_LENGTH = Struct(">i")
+
+
+class Message(NamedTuple):
+    """One message of a set: a record, or the wrapper of a compressed set."""
+
+    magic: int
+    attributes: int
+    record: Record
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.magic > MAGIC_V0 and self.attributes & LOG_APPEND_TIME_FLAG != 0
+
+
+def split_frames(data: Buffer) -> list[memoryview]:
+    """Messages or batches of any format, unchecked; one that is cut off at the end is left out, as Kafka does."""
+    view = memoryview(data)
+    frames = []
+    position = 0
+    while len(view) - position >= LOG_OVERHEAD:
+        size = _LENGTH.unpack_from(view, position + 8)[0]
+        if size < _MESSAGE_SIZE_MIN:
+            raise CorruptBatchError(f"{size} bytes are too few for a message")
+        if len(view) - position >= _MAGIC_END and view[position + MAGIC_POSITION] > MAGIC_V2:
+            raise CorruptBatchError(f"there is no message format {view[position + MAGIC_POSITION]}")
+        end = position + LOG_OVERHEAD + size
+        if end > len(view):
+            break
+        frames.append(view[position:end])
+        check_count(len(frames))
+        position = end
+    return frames
+
+
+def check_count(count: int) -> None:
+    """So many records may be taken out of one batch or set."""
+    if count > MESSAGES_MAX:
+        reason = f"{count} records to be opened at once, {MESSAGES_MAX} are the limit"
+        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, reason)
+
+
+def check_message(frame: memoryview) -> None:
+    """The message's checksum is right."""
+    stored = _HEAD.unpack_from(frame)[2]
+    actual = zlib.crc32(frame[MAGIC_POSITION:])
+    if actual != stored:
+        raise CorruptBatchError(f"checksum is {actual:08x}, the message says {stored:08x}")
+
+
+def read_message(frame: memoryview) -> Message:
+    """The fields of one message, which may be a wrapper."""
+    offset, _, _, magic, attributes = _HEAD.unpack_from(frame)
+    position = _HEAD.size
+    timestamp = NO_TIMESTAMP
+    if magic == MAGIC_V1:
+        if len(frame) < position + _TIMESTAMP.size:
+            raise RecordFormatError("a message ends before its timestamp")
+        timestamp = _TIMESTAMP.unpack_from(frame, position)[0]
+        position += _TIMESTAMP.size
+    key, position = _read_bytes(frame, position)
+    value, _ = _read_bytes(frame, position)
+    return Message(magic, attributes, Record(offset, timestamp, key, value))
+
+
+def inner_messages(wrapper: Message, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Message]:
+    """The messages of a compressed set, each checked, with absolute offsets and the timestamps consumers see."""
+    value = wrapper.record.value
+    if value is None:
+        raise RecordFormatError("a compressed message has no value")
+    frames = split_frames(_decompress(wrapper, value, limit))
+    if not frames:
+        raise RecordFormatError("a compressed message holds no messages")
+    base_offset = _inner_base_offset(wrapper, frames[-1])
+    for frame in frames:
+        yield _inner_message(wrapper, frame, base_offset)
+
+
+def read_message_set(data: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
+    """All records of a set as a consumer sees them."""
+    for frame in split_frames(data):
+        check_message(frame)
+        message = read_message(frame)
+        if message.codec == Codec.NONE:
+            yield message.record
+        else:
+            yield from (inner.record for inner in inner_messages(message, limit=limit))
+
+
+def build_message_set(
+    records: Sequence[Record],
+    *,
+    magic: int,
+    codec: int = Codec.NONE,
+    base_offset: int | None = None,
+    log_append_time_ms: int | None = None,
+) -> bytes:
+    """The records as a set of format v0 or v1, which has no headers. `base_offset` is what v1 counts from."""
+    invariant(magic in (MAGIC_V0, MAGIC_V1), f"message format {magic} has no message sets")
+    if log_append_time_ms is not None:
+        records = [record._replace(timestamp=log_append_time_ms) for record in records]
+    flags = LOG_APPEND_TIME_FLAG if log_append_time_ms is not None and magic > MAGIC_V0 else 0
+    if codec == Codec.NONE:
+        return _messages(records, magic, flags)
+    base_offset = records[0].offset if base_offset is None else base_offset
+    inner_base = base_offset if magic == MAGIC_V1 else 0
+    inner = _messages([record._replace(offset=record.offset - inner_base) for record in records], magic, flags)
+    timestamp = max(record.timestamp for record in records)
+    wrapper = Record(records[-1].offset, timestamp, None, _compress(magic, codec, inner))
+    return encode_message(wrapper, magic, flags | codec)
+
+
+def down_convert(data: Buffer, *, magic: int, from_offset: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """A region of a log as a message set for an old consumer that asked for `from_offset`.
+
+    Control batches and a batch cut off at the end are left out, headers are lost. Records before `from_offset` are
+    left out where the batch is not compressed, as Kafka does. What is in an old format already stays as it is.
+    """
+    return b"".join(_down_converted(frame, magic, from_offset, limit) for frame in split_frames(data))
+
+
+def _down_converted(frame: memoryview, magic: int, from_offset: int, limit: int) -> Buffer:
+    if frame[MAGIC_POSITION] <= magic:
+        return frame
+    if frame[MAGIC_POSITION] == MAGIC_V2:
+        return _batch_down_converted(frame, magic, from_offset, limit)
+    codec = read_message(frame).codec
+    return build_message_set(list(read_message_set(frame, limit=limit)), magic=magic, codec=codec)
+
+
+def _batch_down_converted(batch: memoryview, magic: int, from_offset: int, limit: int) -> bytes:
+    header = read_header(batch)
+    check_batch(batch, header)
+    if header.is_control or header.record_count == 0:
+        return b""
+    if header.codec == Codec.ZSTD:
+        reason = "records compressed with zstd cannot be converted to an older message format"
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, reason)
+    check_count(header.record_count)
+    records = list(iter_records(batch, limit=limit))
+    if header.codec == Codec.NONE:
+        records = [record for record in records if record.offset >= from_offset]
+    return build_message_set(
+        records,
+        magic=magic,
+        codec=header.codec,
+        base_offset=header.base_offset,
+        log_append_time_ms=header.max_timestamp if header.is_log_append_time else None,
+    )
+
+
+def _inner_message(wrapper: Message, frame: memoryview, base_offset: int) -> Message:
+    check_message(frame)
+    message = read_message(frame)
+    if message.magic != wrapper.magic:
+        raise RecordFormatError(f"a message of format {message.magic} inside one of format {wrapper.magic}")
+    if message.codec != Codec.NONE:
+        raise RecordFormatError("a compressed message inside a compressed message")
+    timestamp = wrapper.record.timestamp if wrapper.is_log_append_time else message.record.timestamp
+    record = message.record._replace(offset=base_offset + message.record.offset, timestamp=timestamp)
+    return message._replace(record=record)
+
+
+def _inner_base_offset(wrapper: Message, last_frame: memoryview) -> int:
+    """What must be added to inner offsets to make them absolute."""
+    if wrapper.magic == MAGIC_V0:
+        return 0
+    last_inner_offset: int = _HEAD.unpack_from(last_frame)[0]
+    return wrapper.record.offset - last_inner_offset
+
+
+def _messages(records: Sequence[Record], magic: int, attributes: int) -> bytes:
+    return b"".join([encode_message(record, magic, attributes) for record in records])
+
+
+def encode_message(record: Record, magic: int, attributes: int) -> bytes:
+    """One message as it lies in a set; with a codec in `attributes`, the value is the compressed inner set."""
+    timestamp = _TIMESTAMP.pack(record.timestamp) if magic > MAGIC_V0 else b""
+    fields = b"".join((timestamp, _encode_bytes(record.key), _encode_bytes(record.value)))
+    crc = zlib.crc32(fields, zlib.crc32(bytes((magic, attributes))))
+    return _HEAD.pack(record.offset, len(fields) + 6, crc, magic, attributes) + fields
+
+
+def _encode_bytes(value: bytes | None) -> bytes:
+    return _LENGTH.pack(-1) if value is None else _LENGTH.pack(len(value)) + value
+
+
+def _read_bytes(frame: memoryview, position: int) -> tuple[bytes | None, int]:
+    start = position + _LENGTH.size
+    if start > len(frame):
+        raise RecordFormatError("a message ends before a length")
+    size: int = _LENGTH.unpack_from(frame, position)[0]
+    if size < 0:
+        return None, start
+    if size > len(frame) - start:
+        raise RecordFormatError(f"a field of {size} bytes does not fit into its message")
+    return bytes(frame[start : start + size]), start + size
+
+
+def _compress(magic: int, codec: int, data: bytes) -> bytes:
+    if magic == MAGIC_V0 and codec == Codec.LZ4:
+        return compress_lz4_v0(data)
+    return bytes(compress(codec, data))
+
+
+def _decompress(wrapper: Message, value: bytes, limit: int) -> Buffer:
+    if wrapper.codec == Codec.ZSTD:  # KIP-110 allows it in v2 batches only
+        reason = "zstd cannot be used in message formats before v2"
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, reason)
+    if wrapper.magic == MAGIC_V0 and wrapper.codec == Codec.LZ4:
+        return decompress_lz4_v0(value, limit=limit)
+    return decompress(wrapper.codec, value, limit=limit)

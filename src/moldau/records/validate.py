@@ -1,0 +1,332 @@
+"""What a leader checks, and changes, before it appends what a client sent.
+
+The law: one produced batch of format v2 costs a look at its header and a checksum. Its records are opened only when
+the topic is compacted (every record needs a key) or has a codec of its own, and then every record is checked.
+
+Where this is coarser than Kafka, which walks over the records of every batch: on the common path the count of
+records and their offset deltas are taken from the header, `message.timestamp.after.max.ms` is compared with the
+header's max timestamp and `message.timestamp.before.max.ms` with the first record's, and a max timestamp that is
+not that of the records is not corrected.
+
+Everything is stored as v2, so that UNSUPPORTED_FOR_MESSAGE_FORMAT (transactions in an older format) cannot occur.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from moldau.core.files import Buffer
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.records import legacy
+from moldau.records.batch import (
+    BATCH_HEADER_BYTES,
+    BODY_START,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CRC_START,
+    HEADER_LAYOUT,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    MAGIC_V2,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    build_batch,
+    check_batch,
+    read_header,
+    records_data,
+    renumber,
+    reseal,
+)
+from moldau.records.compression import CODECS_BY_NAME, Codec, compress
+from moldau.records.crc import crc32c
+from moldau.records.record import RecordOutline, outline_records
+
+PRODUCE_SENDS_ONE_V2_BATCH = 3  # KIP-98
+PRODUCE_ALLOWS_ZSTD = 7  # KIP-110
+CREATE_TIME = "CreateTime"
+KEEP_CODEC = "producer"
+TIMESTAMP_UNLIMITED_MS = 2**63 - 1
+RECORD_ERRORS_MAX = 1000
+
+_ZSTD = int(Codec.ZSTD)  # looking up an enum's member costs more than the comparison
+_REWRITTEN_OR_REFUSED = LOG_APPEND_TIME_FLAG | CONTROL_FLAG
+_unpack_header = HEADER_LAYOUT.unpack_from
+_new_tuple = tuple.__new__  # a quarter of what BatchHeader._make costs
+
+
+class PreparedBatch(NamedTuple):
+    """A batch as it will be stored, behind the 16 bytes that `stamp` makes when its offset is known.
+
+    `header` has the final attributes, timestamps, length and checksum; offset and leader epoch are not set yet.
+    """
+
+    header: BatchHeader
+    body: memoryview
+
+    @property
+    def size(self) -> int:
+        return BODY_START + len(self.body)
+
+
+class _Rules(NamedTuple):
+    """The settings of the topic, for the functions off the common path."""
+
+    max_message_bytes: int
+    compression_type: str
+    message_timestamp_type: str
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    is_compacted: bool
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return self.message_timestamp_type != CREATE_TIME
+
+    def target_codec(self, source: int) -> int:
+        """The codec to store in what came in `source`."""
+        return source if self.compression_type == KEEP_CODEC else CODECS_BY_NAME[self.compression_type]
+
+
+class RecordError(NamedTuple):
+    """Which record of a refused batch is to blame (KIP-467)."""
+
+    batch_index: int
+    message: str
+    code: ErrorCode
+
+
+class InvalidRecordsError(ApiError):
+    """A batch refused for some of its records: INVALID_TIMESTAMP if that is wrong with any, else INVALID_RECORD."""
+
+    def __init__(self, errors: Sequence[RecordError]) -> None:
+        is_timestamp = any(error.code == ErrorCode.INVALID_TIMESTAMP for error in errors)
+        code = ErrorCode.INVALID_TIMESTAMP if is_timestamp else ErrorCode.INVALID_RECORD
+        super().__init__(code, f"{len(errors)} records are not acceptable, the first one: {errors[0].message}")
+        self.record_errors = tuple(errors)
+
+
+def prepare_for_append(
+    data: Buffer,
+    *,
+    produce_version: int,
+    now_ms: int,
+    max_message_bytes: int,
+    compression_type: str = "producer",
+    message_timestamp_type: str = "CreateTime",
+    timestamp_before_max_ms: int = TIMESTAMP_UNLIMITED_MS,
+    timestamp_after_max_ms: int = TIMESTAMP_UNLIMITED_MS,
+    is_compacted: bool = False,
+) -> list[PreparedBatch]:
+    """What a producer sent for one partition, checked, as the batches to append: today always one."""
+    if len(data) >= BATCH_HEADER_BYTES and data[MAGIC_POSITION] == MAGIC_V2:
+        header: BatchHeader = _new_tuple(BatchHeader, _unpack_header(data))
+        (
+            base_offset, batch_length, _, _, crc, attributes, last_offset_delta, base_timestamp, max_timestamp,
+            producer_id, _, base_sequence, record_count,
+        ) = header  # fmt: skip  # the order of the bytes
+        codec = attributes & CODEC_MASK
+        if (
+            batch_length + LOG_OVERHEAD == len(data) <= max_message_bytes
+            and base_offset == 0
+            and 0 <= last_offset_delta == record_count - 1
+            and not attributes & _REWRITTEN_OR_REFUSED
+            and (codec < _ZSTD or (codec == _ZSTD and produce_version >= PRODUCE_ALLOWS_ZSTD))
+            and (base_sequence >= 0 if producer_id > NO_PRODUCER_ID else not attributes & TRANSACTIONAL_FLAG)
+            and max_timestamp - now_ms <= timestamp_after_max_ms
+            and (now_ms - base_timestamp <= timestamp_before_max_ms or base_timestamp == NO_TIMESTAMP)
+            and not is_compacted
+            and message_timestamp_type == CREATE_TIME
+            and (compression_type == KEEP_CODEC or CODECS_BY_NAME[compression_type] == codec)
+            and crc32c((view := memoryview(data))[CRC_START:]) == crc
+        ):
+            return [PreparedBatch(header, view[BODY_START:])]
+    rules = _Rules(
+        max_message_bytes,
+        compression_type,
+        message_timestamp_type,
+        timestamp_before_max_ms,
+        timestamp_after_max_ms,
+        is_compacted,
+    )
+    return [_prepare(data, rules, produce_version, now_ms)]
+
+
+def prepare_own_batch(batch: Buffer) -> PreparedBatch:
+    """A batch that the broker itself built: nothing to check."""
+    return PreparedBatch(read_header(batch), memoryview(batch)[BODY_START:])
+
+
+def _prepare(data: Buffer, rules: _Rules, produce_version: int, now_ms: int) -> PreparedBatch:
+    """All the rest, and the refusals, in the order in which Kafka comes to them."""
+    frames = legacy.split_frames(data)
+    if not frames:
+        raise _invalid("there is no whole record batch")
+    is_v2 = frames[0][MAGIC_POSITION] == MAGIC_V2
+    if produce_version >= PRODUCE_SENDS_ONE_V2_BATCH and not is_v2:
+        raise _invalid(f"Produce {produce_version} takes record batches of format v2 only")
+    if not is_v2:
+        return _prepare_message_set(frames, rules, now_ms)
+    header = read_header(frames[0])
+    _check_codec(header.codec, produce_version)
+    if len(frames) > 1:
+        raise _invalid(f"{len(frames)} record batches where one is expected")
+    _check_batch(frames[0], header, rules)
+    return _prepare_v2(frames[0], header, rules, now_ms)
+
+
+def _check_batch(batch: memoryview, header: BatchHeader, rules: _Rules) -> None:
+    """What the header says is what a client may send."""
+    count = header.record_count
+    if header.base_offset != 0:
+        raise _invalid(f"the base offset of a produced batch is 0, not {header.base_offset}")
+    if len(batch) > rules.max_message_bytes:
+        raise _too_large(len(batch), rules.max_message_bytes)
+    check_batch(batch, header)
+    if count <= 0 or header.last_offset_delta != count - 1:
+        raise _invalid(f"{count} records cannot have offsets 0 to {header.last_offset_delta}")
+    if header.is_control:
+        raise _invalid("clients cannot write control batches")
+    if header.has_producer_id and header.base_sequence < 0:
+        raise _invalid(f"base sequence {header.base_sequence} of producer {header.producer_id} is negative")
+    if header.is_transactional and not header.has_producer_id:
+        # Kafka stores such a batch unless it has to recompress it, and then fails. No client sends it.
+        raise _invalid("a transactional batch has no producer id")
+
+
+def _prepare_v2(view: memoryview, header: BatchHeader, rules: _Rules, now_ms: int) -> PreparedBatch:
+    _check_timestamp_type(header.is_log_append_time, header.max_timestamp, rules)
+    target = rules.target_codec(header.codec)
+    if rules.is_compacted or target != header.codec:
+        return _prepare_opened(view, header, target, rules, now_ms)
+    first = header.max_timestamp if header.is_log_append_time else header.base_timestamp
+    _check_records(((first, True), (header.max_timestamp, True)), rules, now_ms)
+    return _stored(view, header, _final_header(header, target, header.max_timestamp, rules, now_ms), None)
+
+
+def _prepare_opened(view: memoryview, header: BatchHeader, target: int, rules: _Rules, now_ms: int) -> PreparedBatch:
+    legacy.check_count(header.record_count)
+    data = records_data(view, header)
+    outlines = outline_records(data, header.record_count)
+    max_timestamp = _check_records(_timestamps_and_keys(outlines, header), rules, now_ms)
+    final = _final_header(header, target, max_timestamp, rules, now_ms)
+    prepared = _stored(view, header, final, None if target == header.codec else compress(target, data))
+    return _within_size(prepared, rules)
+
+
+def _prepare_message_set(frames: Sequence[memoryview], rules: _Rules, now_ms: int) -> PreparedBatch:
+    """Old formats become one v2 batch without producer id, compressed as they were unless the topic has a codec."""
+    messages = [_checked_message(frame, frames[0], rules) for frame in frames]
+    codec = next((message.codec for message in reversed(messages) if message.codec != Codec.NONE), int(Codec.NONE))
+    if codec != Codec.NONE:
+        if len(messages) > 1:
+            raise _invalid("a compressed message is not alone in its set")
+        messages = list(legacy.inner_messages(messages[0]))
+    records = [message.record for message in messages]
+    _check_records(((record.timestamp, record.key is not None) for record in records), rules, now_ms)
+    batch = build_batch(
+        renumber(records),
+        codec=rules.target_codec(codec),
+        log_append_time_ms=now_ms if rules.is_log_append_time else None,
+    )
+    return _within_size(prepare_own_batch(batch), rules)
+
+
+def _checked_message(frame: memoryview, first: memoryview, rules: _Rules) -> legacy.Message:
+    if len(frame) > rules.max_message_bytes:
+        raise _too_large(len(frame), rules.max_message_bytes)
+    if frame[MAGIC_POSITION] != first[MAGIC_POSITION]:
+        raise _invalid("messages of several formats in one set")
+    legacy.check_message(frame)
+    message = legacy.read_message(frame)
+    _check_timestamp_type(message.is_log_append_time, message.record.timestamp, rules)
+    return message
+
+
+def _final_header(header: BatchHeader, codec: int, max_timestamp: int, rules: _Rules, now_ms: int) -> BatchHeader:
+    """Attributes and max timestamp as they will be stored; length and checksum still those that were sent."""
+    attributes = header.attributes & ~(CODEC_MASK | LOG_APPEND_TIME_FLAG) | codec
+    if rules.is_log_append_time:
+        attributes |= LOG_APPEND_TIME_FLAG
+        max_timestamp = now_ms
+    return header._replace(attributes=attributes, max_timestamp=max_timestamp)
+
+
+def _stored(view: memoryview, sent: BatchHeader, final: BatchHeader, section: Buffer | None) -> PreparedBatch:
+    """The batch that was sent, if its bytes can stay; otherwise one with the `final` header and `section`."""
+    if final == sent and section is None:
+        return PreparedBatch(sent, view[BODY_START:])
+    header, batch = reseal(final, view[BATCH_HEADER_BYTES:] if section is None else section)
+    return PreparedBatch(header, memoryview(batch)[BODY_START:])
+
+
+def _timestamps_and_keys(outlines: Iterable[RecordOutline], header: BatchHeader) -> Iterator[tuple[int, bool]]:
+    base_timestamp = header.base_timestamp
+    append_time = header.max_timestamp if header.is_log_append_time else None
+    for index, (timestamp_delta, offset_delta, has_key) in enumerate(outlines):
+        if offset_delta != index:
+            # Kafka refuses, rewrites or stores it, depending on the codec. No client sends it.
+            raise _invalid(f"record {index} of the batch has offset delta {offset_delta}")
+        yield base_timestamp + timestamp_delta if append_time is None else append_time, has_key
+
+
+def _check_records(timestamps_and_keys: Iterable[tuple[int, bool]], rules: _Rules, now_ms: int) -> int:
+    """Every record is acceptable; returns the max timestamp."""
+    errors: list[RecordError] = []
+    max_timestamp = NO_TIMESTAMP
+    needs_key = rules.is_compacted
+    oldest, newest = _timestamp_range(rules, now_ms)
+    for index, (timestamp, has_key) in enumerate(timestamps_and_keys):
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        if needs_key and not has_key:
+            errors.append(RecordError(index, "a record of a compacted topic needs a key", ErrorCode.INVALID_RECORD))
+        elif not oldest <= timestamp <= newest and timestamp != NO_TIMESTAMP:
+            reason = _timestamp_message(timestamp, rules, now_ms)
+            errors.append(RecordError(index, reason, ErrorCode.INVALID_TIMESTAMP))
+        if len(errors) >= RECORD_ERRORS_MAX:
+            break
+    if errors:
+        raise InvalidRecordsError(errors)
+    return max_timestamp
+
+
+def _timestamp_range(rules: _Rules, now_ms: int) -> tuple[int, int]:
+    """The oldest and the newest timestamp that the topic takes."""
+    if rules.is_log_append_time:
+        return -TIMESTAMP_UNLIMITED_MS - 1, TIMESTAMP_UNLIMITED_MS
+    return now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
+
+
+def _check_timestamp_type(is_log_append_time: bool, timestamp: int, rules: _Rules) -> None:
+    """Only brokers set LogAppendTime. On a CreateTime topic Kafka takes the flag off, it does not refuse it."""
+    if is_log_append_time and (rules.is_log_append_time or timestamp == NO_TIMESTAMP):
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type LogAppendTime")
+
+
+def _check_codec(codec: int, produce_version: int) -> None:
+    if codec > Codec.ZSTD:  # Kafka answers UNKNOWN_SERVER_ERROR
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{codec} is no compression codec")
+    if codec == Codec.ZSTD and produce_version < PRODUCE_ALLOWS_ZSTD:
+        reason = f"Produce {produce_version} cannot carry zstd, {PRODUCE_ALLOWS_ZSTD} can"
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, reason)
+
+
+def _within_size(prepared: PreparedBatch, rules: _Rules) -> PreparedBatch:
+    if prepared.size > rules.max_message_bytes:
+        raise _too_large(prepared.size, rules.max_message_bytes)
+    return prepared
+
+
+def _timestamp_message(timestamp: int, rules: _Rules, now_ms: int) -> str:
+    oldest, newest = _timestamp_range(rules, now_ms)
+    return f"timestamp {timestamp} is not between {oldest} and {newest}"
+
+
+def _too_large(size: int, limit: int) -> ApiError:
+    return ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size} bytes is larger than max.message.bytes {limit}")
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_RECORD, message)
