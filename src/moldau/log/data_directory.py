@@ -1,0 +1,132 @@
+"""One directory of `log.dirs`: whose it is, whether its last user closed it, and its checkpoints."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from moldau.core.files import DirectoryLock, Files
+from moldau.core.ids import TopicPartition
+from moldau.core.properties import parse_properties
+from moldau.log.checkpoints import OffsetCheckpoint, render_uuid
+
+log = logging.getLogger(__name__)
+
+LOCK_FILE = ".lock"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+META_PROPERTIES_FILE = "meta.properties"
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+"""Where a KRaft broker of Apache Kafka keeps its metadata: not a partition of ours."""
+
+DELETE_SUFFIX = "-delete"
+IGNORED_SUFFIXES = ("-future", "-stray")
+NAME_CHARACTERS_MAX = 255
+
+
+class DirectoryError(Exception):
+    """The data directory is not ours to use, or is in use."""
+
+
+class DataDirectory:
+    """A directory of partition directories, locked while we use it."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._lock: DirectoryLock | None = None
+        self.path = path
+        self.failure: OSError | None = None
+        self.directory_id: str | None = None
+        self.recovery_points = OffsetCheckpoint(files, f"{path}/recovery-point-offset-checkpoint")
+        self.high_watermarks = OffsetCheckpoint(files, f"{path}/replication-offset-checkpoint")
+        self.log_start_offsets = OffsetCheckpoint(files, f"{path}/log-start-offset-checkpoint")
+        self.cleaner_offsets = OffsetCheckpoint(files, f"{path}/cleaner-offset-checkpoint")
+
+    def lock(self) -> None:
+        self._files.make_directory(self.path)
+        self._lock = self._files.lock(f"{self.path}/{LOCK_FILE}")
+        if self._lock is None:
+            raise DirectoryError(f"{self.path} is in use by another broker")
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def claim(self, broker_id: int, cluster_id: str, new_uuid: Callable[[], bytes]) -> None:
+        """Check that the directory belongs to this broker of this cluster; a new one does from now on."""
+        known = self.meta_properties()
+        _check_owner(self.path, known, "cluster.id", cluster_id)
+        _check_owner(self.path, known, "node.id" if "node.id" in known else "broker.id", str(broker_id))
+        if "directory.id" in known and ("broker.id" in known or "node.id" in known) and "cluster.id" in known:
+            self.directory_id = known["directory.id"]
+            return
+        self.directory_id = known.get("directory.id") or render_uuid(new_uuid())
+        if "node.id" not in known:
+            known = {"version": "0", "broker.id": str(broker_id), **known}
+        known = {**known, "cluster.id": cluster_id, "directory.id": self.directory_id}
+        lines = "".join(f"{name}={value}\n" for name, value in known.items())
+        self._files.write_atomically(f"{self.path}/{META_PROPERTIES_FILE}", lines.encode())
+
+    def meta_properties(self) -> dict[str, str]:
+        path = f"{self.path}/{META_PROPERTIES_FILE}"
+        if not self._files.exists(path):
+            return {}
+        return dict(parse_properties(self._files.read(path).decode()))
+
+    def take_clean_mark(self) -> bool:
+        """Whether the last user closed it. Asked once: from now on it counts as unclean."""
+        path = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"
+        was_clean = self._files.exists(path)
+        if was_clean:
+            self._files.remove(path)
+            self._files.sync_directory(self.path)
+        return was_clean
+
+    def mark_clean(self) -> None:
+        self._files.write_atomically(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", b'{"version":0,"brokerEpoch":-1}')
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions that have a directory here."""
+        found = (partition_of(name) for name in self._files.list(self.path) if self._is_directory(name))
+        return [partition for partition in found if partition is not None]
+
+    def remove_deleted(self) -> None:
+        """Directories that were on their way out when the last user stopped."""
+        for name in self._files.list(self.path):
+            if name.endswith(DELETE_SUFFIX) and "." in name and self._is_directory(name):
+                self._files.remove_tree(f"{self.path}/{name}")
+
+    def directory_of(self, partition: TopicPartition) -> str:
+        return f"{self.path}/{partition}"
+
+    def set_aside(self, partition: TopicPartition, unique_id: bytes) -> str:
+        """Rename a partition's directory to one that will be removed; its new path."""
+        ending = f"-{partition.partition}.{unique_id.hex()}{DELETE_SUFFIX}"
+        doomed = f"{self.path}/{partition.topic[: NAME_CHARACTERS_MAX - len(ending)]}{ending}"
+        self._files.rename(self.directory_of(partition), doomed)
+        return doomed
+
+    def write_checkpoints(
+        self,
+        recovery_points: Mapping[TopicPartition, int],
+        log_start_offsets: Mapping[TopicPartition, int],
+        high_watermarks: Mapping[TopicPartition, int],
+    ) -> None:
+        self.recovery_points.write(recovery_points)
+        self.log_start_offsets.write(log_start_offsets)
+        self.high_watermarks.write(high_watermarks)
+
+    def _is_directory(self, name: str) -> bool:
+        return self._files.is_directory(f"{self.path}/{name}")
+
+
+def partition_of(name: str) -> TopicPartition | None:
+    """The partition whose directory has this name; None if it is not one of ours."""
+    topic, dash, number = name.rpartition("-")
+    if not (topic and dash and number.isdecimal()) or topic == CLUSTER_METADATA_TOPIC:
+        return None
+    return TopicPartition(topic, int(number))
+
+
+def _check_owner(path: str, known: Mapping[str, str], name: str, ours: str) -> None:
+    if name in known and known[name] != ours:
+        raise DirectoryError(f"{path} belongs to {name} {known[name]}, not to {ours}")

@@ -1,0 +1,286 @@
+"""The sparse indexes of a segment: offset to position, and time to offset, in Kafka's formats.
+
+Entries of the active segment wait in a small tail in memory. The file is opened for a look-up or a flush and closed
+again, so an idle partition holds no descriptor for its indexes; sequential reads need no look-up at all. An index
+holds nothing that the log does not: whatever is wrong with one, it is built anew from the batches.
+"""
+
+from bisect import bisect_right
+from struct import Struct
+from typing import NamedTuple
+
+from moldau.core.files import File, Files
+
+TAIL_BYTES_MAX = 4096
+"""What may wait in memory: 2 MB of log at the least, as an entry stands for 4 KiB."""
+
+WINDOW_ENTRIES = 512
+"""A look-up reads this many entries at once: 4 KiB, and a fair guess hits the right ones."""
+
+
+class CorruptIndexError(Exception):
+    """The index does not fit the log beside it."""
+
+
+class OffsetEntry(NamedTuple):
+    """The batch at `position` ends with `offset` (with an older Kafka: a set of batches that starts there does)."""
+
+    offset: int
+    position: int
+
+
+class TimeEntry(NamedTuple):
+    """Up to and with `offset` no record is younger than `timestamp`."""
+
+    timestamp: int
+    offset: int
+
+
+class EntryFile:
+    """Sorted entries of one size, growing at the end."""
+
+    __slots__ = ("_entry", "_files", "_in_file", "_tail", "_window", "path")
+
+    def __init__(self, files: Files, path: str, entry: Struct) -> None:
+        self._files = files
+        self._entry = entry
+        self._tail = bytearray()
+        self._window: tuple[int, bytes] = (0, b"")  # where the last look-up was; a reader's next one is near
+        self._in_file: int | None = None  # entries; None: not asked yet
+        self.path = path
+
+    def __len__(self) -> int:
+        return self._count_in_file() + len(self._tail) // self._entry.size
+
+    def append(self, *fields: int) -> bool:
+        """Add an entry; True if the tail has grown long and wants to be flushed."""
+        self._tail += self._entry.pack(*fields)
+        return len(self._tail) >= TAIL_BYTES_MAX
+
+    def flush(self) -> None:
+        """Move the tail into the file."""
+        if not self._tail:
+            return
+        count = self._count_in_file()
+        file = self._files.open(self.path, create=True)
+        if file.size() != count * self._entry.size:
+            file.truncate(count * self._entry.size)  # a stray part of an entry: it was not counted
+        file.append([self._tail])
+        self._in_file = count + len(self._tail) // self._entry.size
+        self._tail = bytearray()
+
+    def sync(self) -> None:
+        """Make the file durable. Called from threads: touches nothing that an append changes."""
+        if self._files.exists(self.path):
+            self._files.open(self.path).sync()
+
+    def truncate(self, count: int) -> None:
+        """Keep the first `count` entries."""
+        self.forget_window()
+        in_file = self._count_in_file()
+        if count < in_file:
+            self._files.open(self.path).truncate(count * self._entry.size)
+            self._in_file = in_file = count
+        del self._tail[(count - in_file) * self._entry.size :]
+
+    def reset(self) -> None:
+        """Forget all entries and make an empty file, whatever was there."""
+        self._tail = bytearray()
+        self.forget_window()
+        self._files.open(self.path, create=True).truncate(0)
+        self._in_file = 0
+
+    def entry(self, number: int) -> tuple[int, ...]:
+        in_file = self._count_in_file()
+        if number >= in_file:
+            return self._entry.unpack_from(self._tail, (number - in_file) * self._entry.size)
+        return self._read(self._files.open(self.path), number)
+
+    def last_at_most(self, target: int, field: int, guess: float) -> tuple[int, ...] | None:
+        """The last entry whose `field` is not above `target`; `guess` is how far along it may be, 0 to 1."""
+        if self._tail and self._entry.unpack_from(self._tail)[field] <= target:
+            return self._last_in(self._tail, target, field)
+        count = self._count_in_file()
+        if count == 0:
+            return None
+        start, window = self._window
+        if not self._is_in_window(start, window, 0, count, target, field):
+            self._window = start, window = self._find_window(count, target, field, guess)
+        return self._last_in(window, target, field)
+
+    def _find_window(self, count: int, target: int, field: int, guess: float) -> tuple[int, bytes]:
+        """The entries around the answer: where they start, and they."""
+        file = self._files.open(self.path)
+        size = self._entry.size
+        low, high = 0, count  # the answer is in [low, high)
+        middle = int(guess * count)
+        while True:
+            start = min(max(middle - WINDOW_ENTRIES // 2, low), max(high - WINDOW_ENTRIES, low))
+            window = file.read_at(start * size, min(WINDOW_ENTRIES, high - start) * size)
+            if not window:
+                raise CorruptIndexError(f"{self.path} has no entry {start}")
+            if self._is_in_window(start, window, low, high, target, field):
+                return start, window
+            if self._entry.unpack_from(window)[field] > target:
+                high = start
+            else:
+                low = start + len(window) // size - 1
+            middle = (low + high) // 2
+
+    def _is_in_window(self, start: int, window: bytes, low: int, high: int, target: int, field: int) -> bool:
+        """Whether the answer is in these entries, if it is in [low, high)."""
+        if not window:
+            return False
+        unpack, size = self._entry.unpack_from, self._entry.size
+        return (start <= low or unpack(window)[field] <= target) and (
+            start + len(window) // size >= high or unpack(window, len(window) - size)[field] > target
+        )
+
+    def forget_window(self) -> None:
+        """Give back the entries that the last look-up left in memory."""
+        self._window = 0, b""
+
+    def count_below(self, target: int, field: int) -> int:
+        """How many entries have their `field` below `target`."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[field] < target:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def survey(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """The first and the last entry in the file, which is there and holds whole entries; None: it has none."""
+        try:
+            file = self._files.open(self.path)
+        except FileNotFoundError:
+            raise CorruptIndexError(f"{self.path} is missing") from None
+        if file.size() % self._entry.size:
+            raise CorruptIndexError(f"{self.path} ends inside an entry: {file.size()} bytes")
+        count = self._in_file = file.size() // self._entry.size
+        return (self._read(file, 0), self._read(file, count - 1)) if count else None
+
+    def _last_in(self, window: bytes | bytearray, target: int, field: int) -> tuple[int, ...] | None:
+        unpack, size = self._entry.unpack_from, self._entry.size
+
+        def key(number: int) -> int:
+            return int(unpack(window, number * size)[field])
+
+        number = bisect_right(range(len(window) // size), target, key=key)
+        return unpack(window, (number - 1) * size) if number else None
+
+    def _read(self, file: File, number: int) -> tuple[int, ...]:
+        data = file.read_at(number * self._entry.size, self._entry.size)
+        if len(data) != self._entry.size:
+            raise CorruptIndexError(f"{self.path} has no entry {number}")
+        return self._entry.unpack(data)
+
+    def _count_in_file(self) -> int:
+        if self._in_file is None:
+            try:
+                self._in_file = self._files.open(self.path).size() // self._entry.size
+            except FileNotFoundError:
+                self._in_file = 0
+        return self._in_file
+
+
+class OffsetIndex:
+    """`.index`: 4 bytes of offset relative to the segment's base, 4 bytes of position."""
+
+    __slots__ = ("_base_offset", "entries")
+
+    _ENTRY = Struct(">ii")
+
+    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+        self.entries = EntryFile(files, path, self._ENTRY)
+        self._base_offset = base_offset
+
+    def append(self, offset: int, position: int) -> bool:
+        """Add an entry; True if it is time to flush."""
+        return self.entries.append(offset - self._base_offset, position)
+
+    def last_for_offset(self, offset: int, guess: float = 0.5) -> OffsetEntry | None:
+        """The last entry at or below `offset`."""
+        return self._absolute(self.entries.last_at_most(offset - self._base_offset, 0, guess))
+
+    def last_for_position(self, position: int, guess: float = 0.5) -> OffsetEntry | None:
+        """The last entry at or before `position`."""
+        return self._absolute(self.entries.last_at_most(position, 1, guess))
+
+    def last(self) -> OffsetEntry | None:
+        count = len(self.entries)
+        return self._absolute(self.entries.entry(count - 1)) if count else None
+
+    def truncate_to(self, offset: int) -> None:
+        """Keep entries below `offset`."""
+        self.entries.truncate(self.entries.count_below(offset - self._base_offset, 0))
+
+    def check(self, log_size: int) -> None:
+        """Whole entries, and a last one that points into the log: Kafka's zero padding does not."""
+        ends = self.entries.survey()
+        if ends is None:
+            return
+        relative, position = ends[1]
+        if relative < 0 or not 0 <= position < log_size or (len(self.entries) > 1 and position == 0):
+            raise CorruptIndexError(f"{self.entries.path}: last entry {relative} -> {position}, log of {log_size}")
+
+    def _absolute(self, entry: tuple[int, ...] | None) -> OffsetEntry | None:
+        return None if entry is None else OffsetEntry(entry[0] + self._base_offset, entry[1])
+
+
+class TimeIndex:
+    """`.timeindex`: 8 bytes of timestamp, 4 bytes of relative offset; both only rise."""
+
+    __slots__ = ("_base_offset", "_last_timestamp", "entries")
+
+    _ENTRY = Struct(">qi")
+    ENTRY_BYTES = _ENTRY.size
+
+    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+        self.entries = EntryFile(files, path, self._ENTRY)
+        self._base_offset = base_offset
+        self._last_timestamp: int | None = None
+
+    def append_if_later(self, timestamp: int, offset: int) -> None:
+        """Add an entry unless the last one is as young."""
+        if timestamp > self.last_timestamp:
+            self.entries.append(timestamp, offset - self._base_offset)
+            self._last_timestamp = timestamp
+
+    @property
+    def last_timestamp(self) -> int:
+        if self._last_timestamp is None:
+            last = self.last()
+            self._last_timestamp = -1 if last is None else last.timestamp
+        return self._last_timestamp
+
+    def last_for_timestamp(self, timestamp: int) -> TimeEntry | None:
+        """The last entry that is not younger than `timestamp`."""
+        return self._absolute(self.entries.last_at_most(timestamp, 0, 0.5))
+
+    def last(self) -> TimeEntry | None:
+        count = len(self.entries)
+        return self._absolute(self.entries.entry(count - 1)) if count else None
+
+    def truncate_to(self, offset: int) -> None:
+        """Keep entries below `offset`."""
+        self.entries.truncate(self.entries.count_below(offset - self._base_offset, 1))
+        self._last_timestamp = None
+
+    def reset(self) -> None:
+        self.entries.reset()
+        self._last_timestamp = None
+
+    def check(self) -> TimeEntry | None:
+        """Whole entries, a last one that is not before the first; the last one."""
+        ends = self.entries.survey()
+        if ends is None:
+            return None
+        if ends[1] < ends[0] or ends[1][1] < 0:
+            raise CorruptIndexError(f"{self.entries.path}: the last entry is before the first")
+        return self._absolute(ends[1])
+
+    def _absolute(self, entry: tuple[int, ...] | None) -> TimeEntry | None:
+        return None if entry is None else TimeEntry(entry[0], entry[1] + self._base_offset)

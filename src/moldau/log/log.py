@@ -1,0 +1,572 @@
+"""One partition's log: append at the end, read anywhere, forget at the start.
+
+Belongs to the event loop. Only `sync` may be called from a thread, while the loop goes on appending. An append is
+the 16 bytes of a batch that the leader owns, one vectored write, and a few counters: its cost depends neither on
+what is stored nor on how many producers there are.
+"""
+
+import errno
+import logging
+import threading
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from moldau.core.clock import Clock
+from moldau.core.files import Buffer, FileRegion, Files
+from moldau.core.ids import TopicPartition
+from moldau.core.topic_config import TopicConfig
+from moldau.log.checkpoints import CheckpointError, read_topic_id, write_topic_id
+from moldau.log.leader_epochs import EpochEnd, LeaderEpochs
+from moldau.log.producers import Producers
+from moldau.log.recovery import DELETED_SUFFIX, LoadedLog, Loader, replay_producers
+from moldau.log.retention import expired_count
+from moldau.log.segment import RELATIVE_OFFSET_MAX, SEGMENT_SUFFIXES, Segment
+from moldau.log.segments import Segments
+from moldau.log.timestamps import TimestampOffset, find_max_timestamp, find_timestamp
+from moldau.log.txn_index import AbortedTxn
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.records.batch import BatchHeader, EndTxnMarker, read_end_txn_marker, split_batches, stamp
+from moldau.records.validate import PreparedBatch
+
+logger = logging.getLogger(__name__)
+
+TOPIC_ID_FILE = "partition.metadata"
+NO_TIMESTAMP = -1
+
+_LOG_OVERHEAD = 12
+_LOG_APPEND_TIME = 0x08
+_CONTROL = 0x20
+_DISK_IS_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
+
+T = TypeVar("T")
+
+FailureListener = Callable[["Log", OSError], None]
+
+
+class AppendResult(NamedTuple):
+    """Where a batch is; `duplicate`: it was there before. `log_append_time` is -1 where producers set the time."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time: int
+    duplicate: bool
+
+
+class DoomedFile(NamedTuple):
+    """A file renamed out of the log, to be removed at `due_ms`."""
+
+    due_ms: int
+    path: str
+
+
+class Log:
+    """The log of one partition. Made by `Log.open`."""
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: TopicConfig,
+        loaded: LoadedLog,
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id: bytes | None = None
+        self.config = config
+        self.segments: Segments = loaded.segments
+        self.leader_epochs: LeaderEpochs = loaded.leader_epochs
+        self.producers: Producers = loaded.producers
+        self._snapshots = loaded.snapshots
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self.size_bytes = sum(segment.size for segment in loaded.segments)
+        self.doomed: list[DoomedFile] = []
+        self.failure: OSError | None = None
+        self.on_failure: FailureListener | None = None
+        self._to_sync = dict.fromkeys(loaded.segments.from_offset(loaded.recovery_point)[:-1])
+        self._directory_changed = False
+        self._parent_changed = False
+        self._truncations = 0
+        self._one_sync = threading.Lock()
+        self._recovery_point_lock = threading.Lock()
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        clock: Clock,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: TopicConfig,
+        *,
+        topic_id: bytes | None = None,
+        clean: bool = True,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        on_failure: FailureListener | None = None,
+    ) -> "Log":
+        """Open or create the log in `directory`. `clean`: the last to use it closed it; the rest is checkpointed.
+
+        `on_failure` is told when the log goes offline; that may be in the thread that called `sync`.
+        """
+        is_new = not files.is_directory(directory)
+        loader = Loader(files, directory, config, clock.now_ms())
+        loaded = loader.load(clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset)
+        log = cls(files, clock, directory, topic_partition, config, loaded)
+        log.on_failure = on_failure
+        log._directory_changed = is_new or not clean
+        log._parent_changed = is_new
+        log._load_topic_id(topic_id)
+        return log
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"
+
+    # Appending
+
+    def append_as_leader(self, batch: PreparedBatch, leader_epoch: int, now_ms: int) -> AppendResult:
+        """Append a batch, which gets its offsets here."""
+        if self.failure is not None:
+            raise self._unavailable()
+        header, body = batch
+        _, length, _, _, _, attributes, delta, _, timestamp, producer_id, producer_epoch, sequence, _ = header
+        marker: EndTxnMarker | None = None
+        if producer_id >= 0:
+            if attributes & _CONTROL:
+                marker = self._check_marker(batch)
+            else:
+                duplicate = self.producers.check(producer_id, producer_epoch, sequence, delta)
+                if duplicate is not None:
+                    return AppendResult(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True)
+        base_offset = self.log_end_offset
+        last_offset = base_offset + delta
+        size = length + _LOG_OVERHEAD
+        try:
+            segment = self._segment_for(size, last_offset, timestamp, now_ms)
+            if leader_epoch > self.leader_epochs.latest:
+                self.leader_epochs.assign(leader_epoch, base_offset)
+            position = segment.write((stamp(base_offset, length, leader_epoch), body), size)
+        except OSError as error:
+            raise self._append_failed(error) from error
+        segment.note(base_offset, last_offset, timestamp, position, size)
+        self.size_bytes += size
+        self.log_end_offset = last_offset + 1
+        if producer_id >= 0:
+            if marker is None:
+                self.producers.update(header, base_offset, now_ms)
+            else:
+                self._complete(segment, header, base_offset, marker, now_ms)
+        append_time = timestamp if attributes & _LOG_APPEND_TIME else NO_TIMESTAMP
+        return AppendResult(base_offset, last_offset, append_time, False)
+
+    def append_as_follower(self, data: Buffer, now_ms: int) -> AppendResult | None:
+        """Append batches as the leader sent them, without one that is cut off at the end. None: no whole batch."""
+        if self.failure is not None:
+            raise self._unavailable()
+        batches = split_batches(data, partial_end=True)
+        if not batches:
+            return None
+        self._check_order(batches)
+        size = sum(header.size for header, _ in batches)
+        last_offset = batches[-1][0].last_offset
+        if self._fits(self.segments.active, size, last_offset, batches[-1][0].max_timestamp, now_ms):
+            self._append_as_sent(batches, memoryview(data)[:size], now_ms)
+        else:
+            for header, batch in batches:
+                self._append_as_sent([(header, batch)], batch, now_ms)
+        return AppendResult(batches[0][0].base_offset, last_offset, NO_TIMESTAMP, False)
+
+    def _check_order(self, batches: list[tuple[BatchHeader, memoryview]]) -> None:
+        expected = self.log_end_offset
+        for header, _ in batches:
+            if header.base_offset < expected or header.last_offset_delta < 0:
+                raise ApiError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"{self.topic_partition}: offset {header.base_offset} was sent, {expected} is due",
+                )
+            expected = header.next_offset
+
+    def _append_as_sent(self, batches: list[tuple[BatchHeader, memoryview]], data: memoryview, now_ms: int) -> None:
+        """Append batches, which are `data` together, to one segment in one write."""
+        last = batches[-1][0]
+        try:
+            segment = self._segment_for(len(data), last.last_offset, last.max_timestamp, now_ms)
+            position = segment.write((data,), len(data))
+        except OSError as error:
+            raise self._append_failed(error) from error
+        self.size_bytes += len(data)
+        for header, batch in batches:
+            self._take_in(segment, position, header, batch, now_ms)
+            position += header.size
+
+    def _take_in(self, segment: Segment, position: int, header: BatchHeader, batch: memoryview, now_ms: int) -> None:
+        if header.partition_leader_epoch > self.leader_epochs.latest:
+            self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+        segment.note(header.base_offset, header.last_offset, header.max_timestamp, position, header.size)
+        self.log_end_offset = header.next_offset
+        aborted = self.producers.replay(header, lambda: batch, now_ms)
+        if aborted is not None:
+            self._add_aborted(segment, aborted)
+
+    def _check_marker(self, batch: PreparedBatch) -> EndTxnMarker | None:
+        marker = read_end_txn_marker(stamp(0, batch.header.batch_length, 0) + bytes(batch.body))
+        if marker is not None:
+            self.producers.check_marker(batch.header.producer_id, batch.header.producer_epoch, marker)
+        return marker
+
+    def _complete(
+        self, segment: Segment, header: BatchHeader, base_offset: int, marker: EndTxnMarker, now_ms: int
+    ) -> None:
+        completed = self.producers.complete(header, base_offset, marker, now_ms)
+        if completed is not None and not completed.committed:
+            self._add_aborted(segment, self.producers.aborted(completed))
+
+    def _add_aborted(self, segment: Segment, aborted: AbortedTxn) -> None:
+        try:
+            segment.txn_index.append(aborted)
+        except OSError as error:
+            raise self.fail(error) from error
+
+    def _segment_for(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> Segment:
+        """The segment to append to: the active one, or a new one if that is full or old."""
+        segment = self.segments.active
+        if segment.wants_room:
+            segment.make_room()
+        if self._fits(segment, size, last_offset, timestamp, now_ms):
+            return segment
+        if size > self.config.segment_bytes:
+            reason = f"a batch of {size} bytes does not fit into a segment of {self.config.segment_bytes}"
+            raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, reason)
+        return self.roll(now_ms, last_offset)
+
+    def _fits(self, segment: Segment, size: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
+        """Whether `size` bytes that end with `last_offset` and `timestamp` may still go into `segment`."""
+        return (
+            segment.size + size <= self.config.segment_bytes
+            and last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
+            and (segment.size == 0 or (segment.index_entries_left > 0 and not self._is_old(segment, timestamp, now_ms)))
+        )
+
+    def _is_old(self, segment: Segment, timestamp: int, now_ms: int) -> bool:
+        """By the records' own time where they have one, as Kafka counts it."""
+        first = segment.first_timestamp
+        age_ms = timestamp - first if first >= 0 else now_ms - segment.created_ms
+        return age_ms > self.config.segment_ms - segment.jitter_ms(self.config.segment_jitter_ms)
+
+    def roll(self, now_ms: int, last_offset: int = 0) -> Segment:
+        """Start a new segment at the end of the log."""
+        old = self.segments.active
+        base_offset = self.log_end_offset
+        if last_offset - base_offset > RELATIVE_OFFSET_MAX:
+            base_offset = last_offset - RELATIVE_OFFSET_MAX  # a follower of a log with a gap that large
+        if base_offset == old.base_offset:
+            return old
+        old.seal()
+        self._snapshots.take(self.producers, base_offset)
+        new = Segment.create(self._files, self.directory, base_offset, self.config.index_interval_bytes, now_ms)
+        new.prepare_to_grow(self.config.segment_index_bytes)
+        self._directory_changed = True
+        self._to_sync[old] = None
+        self.segments.add(new)
+        self.segments.opened(old)
+        return new
+
+    def roll_if_due(self, now_ms: int) -> bool:
+        """Roll an active segment that is older than segment.ms though nothing was appended."""
+        active = self.segments.active
+        if self.failure is not None or active.size == 0 or not self._is_old(active, now_ms, now_ms):
+            return False
+        self._guarded(lambda: self.roll(now_ms))
+        return True
+
+    # Reading
+
+    def read(self, offset: int, max_bytes: int, up_to_offset: int, min_one_batch: bool = True) -> FileRegion | None:
+        """Whole batches of one segment from the one with `offset`, all below `up_to_offset`; None: nothing yet.
+
+        With `min_one_batch` the first batch comes even if it is larger than `max_bytes`; without it that is None.
+        """
+        if self.failure is not None:
+            raise self._unavailable()
+        end = self.log_end_offset
+        if not self.log_start_offset <= offset <= end:
+            raise self._out_of_range(offset)
+        if offset >= up_to_offset:
+            return None
+        segments = self.segments
+        segment = segments.active
+        if offset < segment.base_offset:
+            segment = segments.floor(offset)
+        try:
+            while True:
+                next_segment = None if segment is segments.active else segments.after(segment)
+                start = segment.position_of(offset)
+                if start is not None:
+                    segment_end = end if next_segment is None else next_segment.base_offset
+                    limit = segment.size if up_to_offset >= segment_end else segment.position_of(up_to_offset)
+                    if next_segment is not None:
+                        segments.opened(segment)
+                    return segment.region(
+                        start, segment.size if limit is None else limit, max_bytes, min_one_batch=min_one_batch
+                    )
+                if next_segment is None:
+                    return None
+                segment = next_segment
+        except OSError as error:
+            raise self.fail(error) from error
+
+    def aborted_transactions(self, offset: int, up_to_offset: int) -> list[AbortedTxn]:
+        """Aborted transactions that overlap a range, for a reader of committed records."""
+        found: list[AbortedTxn] = []
+        for segment in self.segments.from_offset(offset):
+            for aborted in segment.txn_index:
+                if aborted.last_offset >= offset and aborted.first_offset < up_to_offset:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= up_to_offset:
+                    return found
+        return found
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where no transaction is open."""
+        first_open = self.producers.first_open_offset()
+        return self.log_end_offset if first_open is None else first_open
+
+    def last_stable_offset_below(self, high_watermark: int) -> int:
+        """As `last_stable_offset`, where markers at or above the high watermark do not count yet."""
+        unstable = self.producers.first_unstable_offset(high_watermark)
+        return high_watermark if unstable is None else min(unstable, high_watermark)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record that is not older than `timestamp`."""
+        return self._guarded(lambda: find_timestamp(self, timestamp))
+
+    def offset_of_max_timestamp(self) -> TimestampOffset | None:
+        """The first record with the youngest timestamp (KIP-734)."""
+        return self._guarded(lambda: find_max_timestamp(self))
+
+    def epoch_end_offset(self, epoch: int) -> EpochEnd:
+        """Where a leader's epoch ended in this log (KIP-101)."""
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # Forgetting
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Records below `offset` are no more; their segments go with the next retention pass."""
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = min(offset, self.log_end_offset)
+        self.leader_epochs.truncate_from_start(self.log_start_offset)
+        self.producers.drop_unreplicated_below(self.log_start_offset)
+        return True
+
+    def delete_expired(self, now_ms: int, high_watermark: int) -> list[int]:
+        """Drop the segments that the topic's settings no longer ask for; their base offsets."""
+        if self.failure is not None:
+            return []
+        bases = [segment.base_offset for segment in self.segments]
+        count = self._guarded(lambda: expired_count(self, now_ms, high_watermark))
+        if count:
+            self._guarded(lambda: self._drop_oldest(count, now_ms))
+        self.segments.release_sealed()
+        return bases[:count]
+
+    def _drop_oldest(self, count: int, now_ms: int) -> None:
+        """Drop the first `count` segments; an empty one takes the place of the last if that is among them."""
+        if count == len(self.segments):
+            self.roll(now_ms)
+        dropped, kept = list(self.segments)[:count], list(self.segments)[count:]
+        self.segments.replace(kept)
+        self._doom(dropped, now_ms)
+        self._snapshots.remove_below(kept[0].base_offset)
+        self.advance_log_start(kept[0].base_offset)
+
+    def truncate_to(self, offset: int) -> bool:
+        """Cut off everything from `offset` on, as a follower that went another way than the new leader."""
+        if offset >= self.log_end_offset:
+            return False
+        if offset < self.segments.first.base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        self._guarded(lambda: self._truncate(offset))
+        return True
+
+    def _truncate(self, offset: int) -> None:
+        now_ms = self._clock.now_ms()
+        self._lower_recovery_point(offset)
+        kept = [segment for segment in self.segments if segment.base_offset <= offset]
+        dropped = [segment for segment in self.segments if segment.base_offset > offset]
+        self.segments.replace(kept)
+        self._doom(dropped, now_ms)
+        active = self.segments.active
+        before = active.size
+        active.truncate_to(offset)
+        active.prepare_to_grow(self.config.segment_index_bytes)
+        self.size_bytes -= before - active.size
+        self.log_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.leader_epochs.truncate_from_end(offset)
+        self._snapshots.remove_above(offset)
+        self._snapshots.restore(self.producers, offset, now_ms)
+        replay_producers(self.producers, kept, offset, now_ms)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything and go on from `offset`, as a follower whose leader no longer has what comes next."""
+        self._guarded(lambda: self._start_over(offset))
+
+    def _start_over(self, offset: int) -> None:
+        now_ms = self._clock.now_ms()
+        self._lower_recovery_point(offset)
+        self._doom(list(self.segments), now_ms)
+        new = Segment.create(self._files, self.directory, offset, self.config.index_interval_bytes, now_ms)
+        new.prepare_to_grow(self.config.segment_index_bytes)
+        self._directory_changed = True
+        self.segments.replace([new])
+        self.log_start_offset = self.log_end_offset = offset
+        self.leader_epochs.clear()
+        self.producers.load([])
+        self.producers.map_end_offset = offset
+        self._snapshots.remove_above(-1)
+
+    def _doom(self, segments: list[Segment], now_ms: int) -> None:
+        """Rename files out of the log. They are removed later, in a thread: unlinking a gigabyte takes its time."""
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        for segment in segments:
+            self.size_bytes -= segment.size
+            stem = segment.path.removesuffix(".log")
+            for path in [stem + suffix for suffix in SEGMENT_SUFFIXES if self._files.exists(stem + suffix)]:
+                self._files.rename(path, path + DELETED_SUFFIX)
+                self.doomed.append(DoomedFile(due_ms, path + DELETED_SUFFIX))
+            self._to_sync.pop(segment, None)
+        self._directory_changed = True  # last: a sync that began before may not have seen the new names
+
+    def remove_doomed(self, now_ms: int) -> None:
+        """Remove the files whose time has come (may be called from a thread)."""
+        for doomed in [each for each in self.doomed if each.due_ms <= now_ms]:
+            self._files.remove(doomed.path)
+            self.doomed.remove(doomed)
+
+    # Durability
+
+    def sync(self, *, sealed_only: bool = False) -> int:
+        """Make what was appended before this call durable; returns the offset up to which the log is.
+
+        `sealed_only` leaves the active segment to the operating system. Meant for a thread.
+        """
+        with self._one_sync:
+            if self.failure is not None:
+                raise self._unavailable()
+            try:
+                return self._sync(sealed_only)
+            except OSError as error:
+                raise self.fail(error) from error
+
+    def _sync(self, sealed_only: bool) -> int:
+        # The order matters, as the loop may roll at any moment: what `end` counts is in `active` or in `sealed`.
+        truncations, end = self._truncations, self.log_end_offset
+        active = self.segments.active
+        sealed = list(self._to_sync)
+        for segment in sealed:
+            self._sync_segment(segment, truncations, indexes=True)
+        if sealed:
+            self._snapshots.sync(active.base_offset)
+        if sealed_only:
+            end = min(end, active.base_offset)
+        elif end > self.recovery_point:
+            self._sync_segment(active, truncations, indexes=False)
+        if self._directory_changed:
+            self._directory_changed = False
+            self._files.sync_directory(self.directory)
+        if self._parent_changed:
+            self._parent_changed = False
+            self._files.sync_directory(self.directory.rpartition("/")[0])
+        with self._recovery_point_lock:
+            if truncations == self._truncations:
+                self.recovery_point = max(self.recovery_point, end)
+                for segment in sealed:
+                    self._to_sync.pop(segment, None)
+        return self.recovery_point
+
+    def _sync_segment(self, segment: Segment, truncations: int, *, indexes: bool) -> None:
+        try:
+            segment.sync(indexes=indexes)
+        except FileNotFoundError:
+            if truncations == self._truncations and segment in self.segments:
+                raise
+            # The loop has dropped the segment meanwhile: nothing of it has to be durable.
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        with self._recovery_point_lock:
+            self._truncations += 1
+            self.recovery_point = min(self.recovery_point, offset)
+
+    def checkpoint(self) -> None:
+        """Write down what must be on disk before a recovery point beyond it is."""
+        self._guarded(self.leader_epochs.flush)
+
+    def close(self) -> None:
+        """Leave the files so that the next to open them has nothing to check."""
+        if self.failure is not None:
+            return
+        self._guarded(self.segments.active.seal)
+        if self.log_end_offset not in self._snapshots.offsets:
+            self._guarded(lambda: self._snapshots.take(self.producers, self.log_end_offset))
+        self.checkpoint()
+        self.sync()
+        self.segments.active.release()
+        self.segments.release_sealed()
+
+    # Failures
+
+    def fail(self, error: OSError) -> ApiError:
+        """A file could not be used: offline from now on, and never tried again. Returns what to raise."""
+        if self.failure is None:
+            self.failure = error
+            if self.on_failure is not None:
+                self.on_failure(self, error)
+        return self._unavailable()
+
+    def retire(self) -> None:
+        """The partition is being deleted: whoever still holds the log cannot use it."""
+        if self.failure is None:
+            self.failure = FileNotFoundError(errno.ENOENT, "the partition is deleted", self.directory)
+
+    def _append_failed(self, error: OSError) -> ApiError:
+        """A full disk leaves the log as it was before the append; it can still be read, and shrink."""
+        if error.errno in _DISK_IS_FULL:
+            return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: the disk is full")
+        return self.fail(error)
+
+    def _guarded(self, action: Callable[[], T]) -> T:
+        if self.failure is not None:
+            raise self._unavailable()
+        try:
+            return action()
+        except OSError as error:
+            raise self.fail(error) from error
+
+    def _unavailable(self) -> ApiError:
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is offline: {self.failure}")
+
+    def _out_of_range(self, offset: int) -> ApiError:
+        return ApiError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{self.topic_partition} has {self.log_start_offset} to {self.log_end_offset}, {offset} is outside",
+        )
+
+    # Topic id
+
+    def _load_topic_id(self, topic_id: bytes | None) -> None:
+        path = f"{self.directory}/{TOPIC_ID_FILE}"
+        try:
+            self.topic_id = read_topic_id(self._files, path)
+        except CheckpointError as error:
+            logger.warning("%s is ignored: %s", path, error)
+        if self.topic_id is None and topic_id is not None:
+            write_topic_id(self._files, path, topic_id)
+            self.topic_id = topic_id

@@ -1,0 +1,264 @@
+"""The logs of one broker over its data directories (`log.dirs`).
+
+Opens and closes them, keeps the checkpoints, sees that old data goes. A directory that fails takes its logs
+offline; the others go on.
+"""
+
+import contextlib
+import errno
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from moldau.core.clock import Clock
+from moldau.core.files import Files
+from moldau.core.ids import TopicPartition
+from moldau.core.topic_config import TopicConfig
+from moldau.log.data_directory import DataDirectory, DirectoryError
+from moldau.log.log import DoomedFile, Log
+from moldau.protocol.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+log = logging.getLogger(__name__)
+
+OfflineListener = Callable[[str, Sequence[Log]], None]
+"""Told the path of a data directory that failed, and its logs; may be called in the thread of a sync."""
+
+
+class LogManager:
+    """The logs of this broker by partition."""
+
+    def __init__(
+        self,
+        files: Files,
+        clock: Clock,
+        directories: Sequence[str],
+        *,
+        config_of: Callable[[str], TopicConfig],
+        new_uuid: Callable[[], bytes],
+        on_offline: OfflineListener | None = None,
+        producer_id_expiration_ms: int = 86_400_000,
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self._config_of = config_of
+        self._new_uuid = new_uuid
+        self._on_offline = on_offline
+        self.producer_id_expiration_ms = producer_id_expiration_ms
+        self._logs: dict[TopicPartition, Log] = {}
+        self._homes: dict[TopicPartition, DataDirectory] = {}
+        self._doomed: list[DoomedFile] = []
+        self.directories = [DataDirectory(files, path) for path in directories]
+
+    def __iter__(self) -> Iterator[Log]:
+        return iter(list(self._logs.values()))
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        return self._logs.get(partition)
+
+    # Starting
+
+    def lock(self) -> None:
+        """Take the directories; DirectoryError if another broker has one."""
+        for directory in self.directories:
+            self._guard(directory, DataDirectory.lock)
+        self._need_one()
+
+    def claim(self, broker_id: int, cluster_id: str) -> None:
+        """Check `meta.properties`, or write it; DirectoryError if a directory belongs to another broker."""
+        for directory in self._online():
+            self._guard(directory, lambda each: each.claim(broker_id, cluster_id, self._new_uuid))
+        self._need_one()
+
+    def load(self) -> None:
+        """Open every log that is there."""
+        for directory in self._online():
+            self._guard(directory, self._load_directory)
+        self._need_one()
+
+    def _load_directory(self, directory: DataDirectory) -> None:
+        clean = directory.take_clean_mark()
+        directory.remove_deleted()
+        recovery_points = directory.recovery_points.read()
+        start_offsets = directory.log_start_offsets.read()
+        partitions = directory.partitions()
+        if not clean and partitions:
+            log.info("%s was not closed: checking what is past the recovery points", directory.path)
+        for partition in partitions:
+            if partition in self._logs:
+                raise DirectoryError(f"{partition} is in {directory.path} and in {self._homes[partition].path}")
+            self._open(
+                directory,
+                partition,
+                None,
+                clean,
+                recovery_points.get(partition, 0),
+                start_offsets.get(partition, 0),
+            )
+
+    def _open(
+        self,
+        directory: DataDirectory,
+        partition: TopicPartition,
+        topic_id: bytes | None,
+        clean: bool,
+        recovery_point: int,
+        log_start_offset: int,
+    ) -> Log:
+        opened = Log.open(
+            self._files,
+            self._clock,
+            directory.directory_of(partition),
+            partition,
+            self._config_of(partition.topic),
+            topic_id=topic_id,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            on_failure=lambda _, error: self._directory_failed(directory, error),
+        )
+        self._logs[partition] = opened
+        self._homes[partition] = directory
+        return opened
+
+    # Partitions
+
+    def get_or_create(self, partition: TopicPartition, topic_id: bytes | None = None) -> Log:
+        """The partition's log; a new one goes to the directory with the fewest."""
+        known = self._logs.get(partition)
+        if known is not None:
+            return known
+        homes = list(self._homes.values())
+        directory = min(self._online(), key=homes.count, default=None)
+        if directory is None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no data directory is online")
+        try:
+            return self._open(directory, partition, topic_id, True, 0, 0)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                self._directory_failed(directory, error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be made: {error}") from error
+
+    def delete(self, partition: TopicPartition) -> None:
+        """Take a partition away; its files go later, with `remove_doomed`."""
+        deleted = self._logs.pop(partition, None)
+        directory = self._homes.pop(partition, None)
+        if deleted is None or directory is None:
+            return
+        deleted.retire()
+        due_ms = self._clock.now_ms() + deleted.config.file_delete_delay_ms
+        self._guard(
+            directory,
+            lambda each: self._doomed.append(DoomedFile(due_ms, each.set_aside(partition, self._new_uuid()))),
+        )
+
+    def home_of(self, partition: TopicPartition) -> str | None:
+        """The data directory that a partition is in."""
+        directory = self._homes.get(partition)
+        return None if directory is None else directory.path
+
+    # What is done now and then
+
+    def delete_expired(self, high_watermark_of: Callable[[TopicPartition], int]) -> int:
+        """Retention over all logs; how many segments went. On the loop: it only renames files."""
+        now_ms = self._clock.now_ms()
+        count = 0
+        for each in self:
+            if each.failure is None:
+                count += len(each.delete_expired(now_ms, high_watermark_of(each.topic_partition)))
+                each.producers.expire(now_ms, self.producer_id_expiration_ms)
+        return count
+
+    def remove_doomed(self) -> None:
+        """Remove the files and directories whose time has come. For a thread."""
+        now_ms = self._clock.now_ms()
+        for each in self:
+            each.remove_doomed(now_ms)
+        for doomed in [each for each in self._doomed if each.due_ms <= now_ms]:
+            self._files.remove_tree(doomed.path)
+            self._doomed.remove(doomed)
+
+    def sync_sealed(self) -> None:
+        """Make full segments durable, so that recovery need not look at them. For a thread."""
+        for each in self:
+            with contextlib.suppress(ApiError):  # it has taken itself offline, and said so
+                each.sync(sealed_only=True)
+
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Write the checkpoint files of each directory. For a thread."""
+        for directory in self._online():
+            self._guard(directory, lambda each: self._checkpoint(each, high_watermarks))
+
+    def _checkpoint(self, directory: DataDirectory, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        logs = self._logs_in(directory)
+        recovery_points = {each.topic_partition: each.recovery_point for each in logs}
+        for each in logs:
+            each.checkpoint()
+        starts = {
+            each.topic_partition: each.log_start_offset
+            for each in logs
+            if each.log_start_offset > each.segments.first.base_offset
+        }
+        here = {
+            each.topic_partition: high_watermarks[each.topic_partition]
+            for each in logs
+            if each.topic_partition in high_watermarks
+        }
+        directory.write_checkpoints(recovery_points, starts, here)
+
+    def close(
+        self, high_watermarks: Mapping[TopicPartition, int] | None = None, threads: "Executor | None" = None
+    ) -> None:
+        """Close all logs, in `threads` if given; then write the checkpoints; then mark the directories clean."""
+        run_all = map if threads is None else threads.map
+        for directory in self._online():
+            list(run_all(_close, self._logs_in(directory)))
+            self._guard(directory, lambda each: self._mark_clean(each, high_watermarks or {}))
+        for directory in self.directories:
+            directory.release()
+
+    def _mark_clean(self, directory: DataDirectory, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        if directory.failure is None:
+            self._checkpoint(directory, high_watermarks)
+            directory.mark_clean()
+
+    # Failures
+
+    def _logs_in(self, directory: DataDirectory) -> list[Log]:
+        return [each for name, each in list(self._logs.items()) if self._homes.get(name) is directory]
+
+    def _online(self) -> list[DataDirectory]:
+        return [directory for directory in self.directories if directory.failure is None]
+
+    def _need_one(self) -> None:
+        if not self._online():
+            raise DirectoryError("no data directory can be used: " + ", ".join(d.path for d in self.directories))
+
+    def _guard(self, directory: DataDirectory, action: Callable[[DataDirectory], None]) -> None:
+        try:
+            action(directory)
+        except OSError as error:
+            self._directory_failed(directory, error)
+
+    def _directory_failed(self, directory: DataDirectory, error: OSError) -> None:
+        if directory.failure is not None:
+            return
+        directory.failure = error
+        logs = self._logs_in(directory)
+        log.error("%s is offline with %d partitions: %s", directory.path, len(logs), error)
+        for each in logs:
+            each.fail(error)
+        if self._on_offline is not None:
+            self._on_offline(directory.path, logs)
+
+
+def _close(each: Log) -> None:
+    try:
+        each.close()
+    except ApiError as error:
+        log.error("%s could not be closed: %s", each.topic_partition, error)

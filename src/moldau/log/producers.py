@@ -1,0 +1,274 @@
+"""What a log remembers of its producers: last sequences for idempotence, open transactions (KIP-98).
+
+`check` looks and changes nothing, `update` is called with what was written: live, in a follower and in recovery
+alike. Both cost the same however many producers there are.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from moldau.core.files import Buffer
+from moldau.log.txn_index import AbortedTxn
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.records.batch import BatchHeader, EndTxnMarker, read_end_txn_marker
+from moldau.records.record import RecordFormatError
+
+log = logging.getLogger(__name__)
+
+BATCHES_KEPT = 5
+"""Batches that a producer may have in flight with idempotence, and so may have to be told about again."""
+
+NO_OFFSET = -1
+NO_SEQUENCE = -1
+NO_PRODUCER_EPOCH = -1
+
+_SEQUENCE_MASK = 0x7FFFFFFF
+_TRANSACTIONAL = 0x10
+
+
+class BatchMetadata(NamedTuple):
+    """One written batch of a producer."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & _SEQUENCE_MASK
+
+
+class ProducerEntry:
+    """One producer id in this partition."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "epoch",
+        "last_seen_ms",
+        "last_timestamp",
+        "producer_id",
+    )
+
+    def __init__(self, producer_id: int, epoch: int, last_seen_ms: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_KEPT)
+        self.coordinator_epoch = -1
+        self.current_txn_first_offset = NO_OFFSET
+        self.last_timestamp = -1
+        self.last_seen_ms = last_seen_ms
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction that its marker, at `last_offset`, has ended."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    committed: bool
+
+
+class Producers:
+    """The producers of one log, by id."""
+
+    __slots__ = ("_entries", "_ongoing", "_unreplicated", "map_end_offset")
+
+    def __init__(self) -> None:
+        self._entries: dict[int, ProducerEntry] = {}
+        # First offset -> producer id, in the order of offsets, as transactions begin at the end of the log.
+        self._ongoing: dict[int, int] = {}
+        # First offset -> offset of the marker, for transactions whose marker may be above the high watermark.
+        self._unreplicated: dict[int, int] = {}
+        self.map_end_offset = 0
+
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        return iter(list(self._entries.values()))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+    def check(self, producer_id: int, epoch: int, base_sequence: int, offset_delta: int) -> BatchMetadata | None:
+        """May this batch of a client be appended? None: yes; else the same batch as it was written before."""
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            return None  # a new producer, or one we have forgotten: KIP-360 lets it start anywhere
+        if epoch != entry.epoch:
+            _check_new_epoch(entry, epoch, base_sequence)
+            return None
+        batches = entry.batches
+        last_sequence = batches[-1][0] if batches else NO_SEQUENCE
+        if base_sequence == last_sequence + 1:
+            return None
+        return _duplicate_or_raise(entry, base_sequence, (base_sequence + offset_delta) & _SEQUENCE_MASK)
+
+    def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """A batch of records was written at `base_offset`."""
+        _, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, sequence, _ = header
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry(producer_id, epoch, now_ms)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        last_sequence = (sequence + delta) & _SEQUENCE_MASK if sequence >= 0 else NO_SEQUENCE
+        entry.batches.append(BatchMetadata(last_sequence, base_offset + delta, delta, timestamp))
+        entry.last_timestamp = timestamp
+        entry.last_seen_ms = now_ms
+        if attributes & _TRANSACTIONAL and entry.current_txn_first_offset == NO_OFFSET:
+            entry.current_txn_first_offset = base_offset
+            self._ongoing[base_offset] = producer_id
+
+    def check_marker(self, producer_id: int, epoch: int, marker: EndTxnMarker) -> None:
+        """May the coordinator end this producer's transaction?"""
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            return
+        if epoch < entry.epoch:
+            raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} is at epoch {entry.epoch}")
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise ApiError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {marker.coordinator_epoch} is older than {entry.coordinator_epoch}",
+            )
+
+    def complete(self, header: BatchHeader, base_offset: int, marker: EndTxnMarker, now_ms: int) -> CompletedTxn | None:
+        """The marker that ends a transaction was written at `base_offset`; the transaction, if one was open."""
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            entry = self._entries[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch, now_ms)
+        if entry.epoch != header.producer_epoch:
+            entry.epoch = header.producer_epoch
+            entry.batches.clear()
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = header.max_timestamp
+        entry.last_seen_ms = now_ms
+        first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, NO_OFFSET
+        if first_offset == NO_OFFSET:
+            return None
+        self._ongoing.pop(first_offset, None)
+        self._unreplicated[first_offset] = base_offset
+        return CompletedTxn(entry.producer_id, first_offset, base_offset, marker.committed)
+
+    def aborted(self, completed: CompletedTxn) -> AbortedTxn:
+        """The index entry for an aborted transaction; others may still be open before its marker."""
+        stable = next(iter(self._ongoing), completed.last_offset + 1)
+        return AbortedTxn(
+            completed.producer_id,
+            completed.first_offset,
+            completed.last_offset,
+            min(stable, completed.last_offset + 1),
+        )
+
+    def replay(self, header: BatchHeader, read_batch: Callable[[], Buffer], now_ms: int) -> AbortedTxn | None:
+        """Take in a batch that is in the log, trusting whoever put it there; the transaction that it aborted."""
+        if header.producer_id < 0:
+            return None
+        if not header.is_control:
+            self.update(header, header.base_offset, now_ms)
+            return None
+        try:
+            marker = read_end_txn_marker(read_batch())
+        except RecordFormatError as error:
+            log.warning("the control batch at offset %d is passed over: %s", header.base_offset, error)
+            return None
+        if marker is None:
+            return None
+        completed = self.complete(header, header.base_offset, marker, now_ms)
+        return None if completed is None or completed.committed else self.aborted(completed)
+
+    def first_open_offset(self) -> int | None:
+        """Where the oldest open transaction starts."""
+        return next(iter(self._ongoing), None)
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """As above, counting transactions as open whose marker is not below the high watermark."""
+        if self._unreplicated:
+            for first_offset in [first for first, marker in self._unreplicated.items() if marker < high_watermark]:
+                del self._unreplicated[first_offset]
+        first_open = next(iter(self._ongoing), None)
+        if not self._unreplicated:
+            return first_open
+        return min(self._unreplicated) if first_open is None else min(first_open, *self._unreplicated)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers not heard of for long, unless a transaction of theirs is open; how many."""
+        expired = [
+            entry.producer_id
+            for entry in self._entries.values()
+            if entry.current_txn_first_offset == NO_OFFSET and now_ms - entry.last_seen_ms >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self._entries[producer_id]
+        return len(expired)
+
+    def drop_unreplicated_below(self, log_start_offset: int) -> None:
+        """Transactions that ended below the log's start concern nobody any more."""
+        for first in [first for first, marker in self._unreplicated.items() if marker < log_start_offset]:
+            del self._unreplicated[first]
+
+    def load(self, entries: Iterable[ProducerEntry]) -> None:
+        """Replace everything with what a snapshot says."""
+        self._entries = {entry.producer_id: entry for entry in entries}
+        self._unreplicated = {}
+        self._ongoing = {
+            entry.current_txn_first_offset: entry.producer_id
+            for entry in sorted(self._entries.values(), key=lambda entry: entry.current_txn_first_offset)
+            if entry.current_txn_first_offset != NO_OFFSET
+        }
+
+
+def _check_new_epoch(entry: ProducerEntry, epoch: int, base_sequence: int) -> None:
+    if epoch < entry.epoch:
+        raise ApiError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {entry.producer_id} is at epoch {entry.epoch}, the batch is of epoch {epoch}",
+        )
+    if base_sequence != 0 and entry.epoch != NO_PRODUCER_EPOCH:
+        raise _out_of_order(entry, base_sequence, "a new epoch starts with sequence 0")
+
+
+def _duplicate_or_raise(entry: ProducerEntry, base_sequence: int, last_sequence: int) -> BatchMetadata | None:
+    """The rare cases: sequence numbers that wrap, batches sent again, gaps."""
+    batches = entry.batches
+    if not batches:
+        raise _out_of_order(entry, base_sequence, "an epoch starts with sequence 0")
+    if base_sequence == (batches[-1].last_sequence + 1) & _SEQUENCE_MASK:
+        return None
+    for batch in batches:
+        if batch.last_sequence == last_sequence and batch.first_sequence == base_sequence:
+            return batch
+    if _is_before(base_sequence, batches[0].first_sequence) and _is_before(last_sequence, batches[0].first_sequence):
+        # Written long ago and its offset forgotten; clients take this code as success without an offset.
+        raise ApiError(
+            ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+            f"producer {entry.producer_id} is at sequence {entry.last_sequence}, {base_sequence} is written",
+        )
+    raise _out_of_order(entry, base_sequence, f"the last one was {entry.last_sequence}")
+
+
+def _is_before(sequence: int, other: int) -> bool:
+    """In a circle of 2^31 numbers, the shorter way round."""
+    return 0 < (other - sequence) & _SEQUENCE_MASK < 1 << 30
+
+
+def _out_of_order(entry: ProducerEntry, base_sequence: int, why: str) -> ApiError:
+    return ApiError(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"producer {entry.producer_id}, epoch {entry.epoch}: sequence {base_sequence} is out of order, {why}",
+    )

@@ -1,0 +1,371 @@
+"""A stretch of the log: one `.log` file and its indexes, named after the first offset it may hold.
+
+Only the last segment of a log grows. The files of the others are opened when a reader comes.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+
+from moldau.core.files import Buffer, File, FileRegion, Files
+from moldau.log.index import CorruptIndexError, OffsetEntry, OffsetIndex, TimeEntry, TimeIndex
+from moldau.log.scan import iter_checked, iter_headers
+from moldau.log.txn_index import TxnIndex
+from moldau.records.batch import BatchHeader, CorruptBatchError
+
+RELATIVE_OFFSET_MAX = (1 << 31) - 1
+HINTS_MAX = 64
+"""Batch positions remembered by offset, twice over: enough for readers at the end and for a few that go through."""
+
+NO_TIMESTAMP = -1
+UNKNOWN_TIMESTAMP = -2
+"""Not read yet."""
+
+SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """Kafka's names: the offset in twenty digits."""
+    return f"{offset:020d}{suffix}"
+
+
+class Segment:
+    """Batches from `base_offset` on."""
+
+    __slots__ = (
+        "_bytes_since_index_entry",
+        "_checked",
+        "_file",
+        "_files",
+        "_first_timestamp",
+        "_hints",
+        "_max_timestamp",
+        "_offset_of_max_timestamp",
+        "_older_hints",
+        "base_offset",
+        "created_ms",
+        "index",
+        "index_entries_left",
+        "index_interval_bytes",
+        "path",
+        "size",
+        "time_index",
+        "txn_index",
+        "wants_room",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        *,
+        size: int,
+        index_interval_bytes: int,
+        created_ms: int,
+    ) -> None:
+        stem = f"{directory}/{file_name(base_offset, '')}"
+        self._files = files
+        self._file: File | None = None
+        self.path = stem + ".log"
+        self.base_offset = base_offset
+        self.size = size
+        self.created_ms = created_ms
+        self.index = OffsetIndex(files, stem + ".index", base_offset)
+        self.time_index = TimeIndex(files, stem + ".timeindex", base_offset)
+        self.txn_index = TxnIndex(files, stem + ".txnindex")
+        self.index_interval_bytes = index_interval_bytes
+        self.index_entries_left = 0
+        self.wants_room = False
+        self._checked = False
+        self._bytes_since_index_entry = 0
+        self._first_timestamp: int | None = None
+        self._max_timestamp = UNKNOWN_TIMESTAMP
+        self._offset_of_max_timestamp = base_offset
+        self._hints: dict[int, int] = {}
+        self._older_hints: dict[int, int] = {}
+
+    @classmethod
+    def create(
+        cls, files: Files, directory: str, base_offset: int, index_interval_bytes: int, now_ms: int
+    ) -> "Segment":
+        """An empty segment with its files."""
+        segment = cls(
+            files, directory, base_offset, size=0, index_interval_bytes=index_interval_bytes, created_ms=now_ms
+        )
+        segment._file = files.open(segment.path, create=True)
+        if segment._file.size():
+            segment._file.truncate(0)
+        segment.index.entries.reset()
+        segment.time_index.reset()
+        segment.txn_index.reset()
+        segment._checked = True
+        segment._max_timestamp = NO_TIMESTAMP
+        return segment
+
+    @property
+    def file(self) -> File:
+        file = self._file
+        if file is None:
+            file = self._file = self._files.open(self.path)
+        return file
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    def release(self) -> None:
+        """Let go of the descriptor; whoever still sends from it keeps it."""
+        self._file = None
+        self.index.entries.forget_window()
+        self.time_index.entries.forget_window()
+
+    # Writing
+
+    def make_room(self) -> None:
+        """Write out long index tails. Before an append, so that its failure leaves nothing behind."""
+        self.index.entries.flush()
+        self.time_index.entries.flush()
+        self.wants_room = False
+
+    def write(self, chunks: Sequence[Buffer], size: int) -> int:
+        """Append bytes; returns where they start. The batches in them must be `noted` in order."""
+        position = self.file.append(chunks)
+        self.size = position + size
+        return position
+
+    def note(self, base_offset: int, last_offset: int, max_timestamp: int, position: int, size: int) -> None:
+        """Account for a batch that was written at `position`."""
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._offset_of_max_timestamp = last_offset
+        if position == 0:
+            self._first_timestamp = max_timestamp
+        if self._bytes_since_index_entry > self.index_interval_bytes:
+            self._add_index_entry(last_offset, position)
+        self._bytes_since_index_entry += size
+        hints = self._hints
+        if len(hints) >= HINTS_MAX:
+            self._older_hints = hints
+            self._hints = hints = {}
+        hints[base_offset] = position
+
+    def _add_index_entry(self, last_offset: int, position: int) -> None:
+        if self.index.append(last_offset, position):
+            self.wants_room = True
+        self.time_index.append_if_later(self._max_timestamp, self._offset_of_max_timestamp)
+        self._bytes_since_index_entry = 0
+        self.index_entries_left -= 1
+
+    def prepare_to_grow(self, index_bytes_max: int) -> None:
+        """This is the last segment: know what an append needs to know."""
+        self.index_entries_left = index_bytes_max // TimeIndex.ENTRY_BYTES - 1 - len(self.index.entries)
+        if self._max_timestamp == UNKNOWN_TIMESTAMP:
+            self._load_max_timestamp()
+
+    def seal(self) -> None:
+        """Nothing more comes: complete the indexes on disk."""
+        self._checked = True
+        if self.max_timestamp != NO_TIMESTAMP:
+            self.time_index.append_if_later(self.max_timestamp, self._offset_of_max_timestamp)
+        self.index.entries.flush()
+        self.time_index.entries.flush()
+
+    def sync(self, *, indexes: bool) -> None:
+        """Make it durable (from a thread)."""
+        self.file.sync()
+        if indexes:
+            self.index.entries.sync()
+            self.time_index.entries.sync()
+            self.txn_index.sync()
+
+    # Timestamps
+
+    @property
+    def max_timestamp(self) -> int:
+        """The youngest record's; of an old segment the time index knows it."""
+        if self._max_timestamp == UNKNOWN_TIMESTAMP:
+            self._load_max_timestamp()
+        return self._max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        """The last offset of the batch that has it."""
+        if self._max_timestamp == UNKNOWN_TIMESTAMP:
+            self._load_max_timestamp()
+        return self._offset_of_max_timestamp
+
+    @property
+    def first_timestamp(self) -> int:
+        """The first batch's, from which the age of the segment is counted."""
+        if self._first_timestamp is None:
+            if self.size == 0:
+                return NO_TIMESTAMP
+            _, header = next(iter_headers(self.file, 0, self.size))
+            self._first_timestamp = header.max_timestamp
+        return self._first_timestamp
+
+    def jitter_ms(self, jitter_ms_max: int) -> int:
+        """Something below the bound that differs between segments (segment.jitter.ms)."""
+        return zlib.crc32(self.path.encode()) % jitter_ms_max if jitter_ms_max > 0 else 0
+
+    def largest_timestamp(self) -> int:
+        """For retention: the youngest record's time, or the file's where records have none."""
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        return self._files.modified_ms(self.path)
+
+    def _load_max_timestamp(self) -> None:
+        self._check_indexes()
+        if self._max_timestamp == UNKNOWN_TIMESTAMP:
+            self._take_max_timestamp(self.time_index.last())
+
+    def _take_max_timestamp(self, last: TimeEntry | None) -> None:
+        self._max_timestamp = NO_TIMESTAMP if last is None else last.timestamp
+        self._offset_of_max_timestamp = self.base_offset if last is None else last.offset
+
+    # Reading
+
+    def hint(self, offset: int, position: int) -> None:
+        """Remember that whoever wants `offset` finds it at `position`."""
+        hints = self._hints
+        if len(hints) >= HINTS_MAX:
+            self._older_hints = hints
+            self._hints = hints = {}
+        hints[offset] = position
+
+    def position_of(self, offset: int) -> int | None:
+        """Where the first batch starts that reaches `offset`; None if none does."""
+        position = self._hints.get(offset)
+        if position is None:
+            position = self._older_hints.get(offset)
+        if position is None:
+            found = self.find(offset)
+            if found is None:
+                return None
+            position = found[0]
+            self.hint(offset, position)
+        return position
+
+    def find(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """The first batch that reaches `offset`, by index and a walk of at most a few kilobytes."""
+        entry = self._look_up(lambda: self.index.last_for_offset(offset))
+        for position, header in iter_headers(self.file, entry.position if entry else 0, self.size):
+            if header.last_offset >= offset:
+                return position, header
+        return None
+
+    def region(self, start: int, limit: int, max_bytes: int, *, min_one_batch: bool) -> FileRegion | None:
+        """Whole batches from `start` to `limit` (both starts of batches), at most `max_bytes` of them."""
+        if limit - start <= max_bytes:
+            return FileRegion(self.file, start, limit - start) if limit > start else None
+        end = self._last_boundary(start, start + max_bytes, min_one_batch)
+        return FileRegion(self.file, start, end - start) if end > start else None
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        return iter_headers(self.file, position, self.size)
+
+    def checked_batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        return iter_checked(self.file, position, self.size)
+
+    def batch_at(self, position: int, header: BatchHeader) -> bytes:
+        return self.file.read_at(position, header.size)
+
+    def next_offset(self) -> int:
+        """One past the last offset, from the last index entry on."""
+        entry = self._look_up(self.index.last)
+        next_offset = self.base_offset
+        for _, header in iter_headers(self.file, entry.position if entry else 0, self.size):
+            next_offset = header.next_offset
+        return next_offset
+
+    def _last_boundary(self, start: int, end: int, min_one_batch: bool) -> int:
+        """The last start of a batch in (start, end], remembered for the reader's next call; `start` if none."""
+        entry = self._look_up(lambda: self.index.last_for_position(end, end / self.size))
+        position = max(entry.position, start) if entry else start
+        for found, header in iter_headers(self.file, position, self.size):
+            if found + header.size > end:
+                if found == start and min_one_batch:
+                    self.hint(header.next_offset, start + header.size)
+                    return start + header.size
+                self.hint(header.base_offset, found)
+                return found
+        return self.size
+
+    # Indexes
+
+    def _look_up(self, question: Callable[[], OffsetEntry | None]) -> OffsetEntry | None:
+        """An answer of the offset index that fits the batch it points to; the index is rebuilt if it does not."""
+        self._check_indexes()
+        try:
+            entry = question()
+            if entry is None or self._fits(entry):
+                return entry
+        except CorruptIndexError:
+            pass  # rebuilt below
+        self.rebuild_indexes()
+        return question()
+
+    def _fits(self, entry: OffsetEntry) -> bool:
+        if not 0 <= entry.position < self.size:
+            return False
+        try:
+            _, header = next(iter_headers(self.file, entry.position, self.size))
+        except CorruptBatchError:
+            return False
+        return self.base_offset <= header.base_offset <= entry.offset
+
+    def _check_indexes(self) -> None:
+        """Once, when the indexes of a segment that was there at the start are first needed."""
+        if self._checked:
+            return
+        self._checked = True
+        try:
+            self.index.check(self.size)
+            self._take_max_timestamp(self.time_index.check())
+        except CorruptIndexError:
+            self.rebuild_indexes()
+
+    def rebuild_indexes(self) -> None:
+        """Make both indexes from the batches."""
+        self.start_over()
+        for position, header in iter_headers(self.file, 0, self.size):
+            self.note(header.base_offset, header.last_offset, header.max_timestamp, position, header.size)
+            if self.wants_room:
+                self.make_room()
+        self.seal()
+
+    def start_over(self) -> None:
+        """Forget what is known of the batches: they are going to be `noted` again from the first."""
+        self._checked = True
+        self.index.entries.reset()
+        self.time_index.reset()
+        self._bytes_since_index_entry = 0
+        self._first_timestamp = None
+        self._max_timestamp = NO_TIMESTAMP
+        self._offset_of_max_timestamp = self.base_offset
+        self._hints, self._older_hints = {}, {}
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut off the batch that holds `offset` and all after it."""
+        found = self.find(offset)
+        if found is None:
+            return
+        self.cut(found[0])
+        self.index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        self._take_max_timestamp(self.time_index.last())
+        entry = self.index.last()
+        for _, header in iter_headers(self.file, entry.position if entry else 0, self.size):
+            if header.max_timestamp > self._max_timestamp:
+                self._max_timestamp = header.max_timestamp
+                self._offset_of_max_timestamp = header.last_offset
+
+    def cut(self, size: int) -> None:
+        """Keep `size` bytes of the log file."""
+        self.file.truncate(size)
+        self.size = size
+        self._bytes_since_index_entry = 0
+        self._hints, self._older_hints = {}, {}
+        if size == 0:
+            self._first_timestamp = None

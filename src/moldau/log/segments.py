@@ -1,0 +1,71 @@
+"""The segments of a log in order. Replaced as a whole at each change, so a thread may look at them at any time."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+from moldau.core.invariants import invariant
+from moldau.log.segment import Segment
+
+OPEN_SEALED_MAX = 4
+"""Descriptors that one log keeps for its older segments."""
+
+
+class Segments:
+    """At least one segment, by base offset."""
+
+    __slots__ = ("_all", "_bases", "_opened", "active")
+
+    def __init__(self, segments: Iterable[Segment]) -> None:
+        self._opened: list[Segment] = []
+        self.replace(segments)
+
+    def replace(self, segments: Iterable[Segment]) -> None:
+        self._all = sorted(segments, key=lambda segment: segment.base_offset)
+        self._bases = [segment.base_offset for segment in self._all]
+        invariant(len(self._all) > 0, "a log has a segment")
+        self.active = self._all[-1]
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def first(self) -> Segment:
+        return self._all[0]
+
+    def add(self, segment: Segment) -> None:
+        """A new last segment."""
+        invariant(segment.base_offset > self.active.base_offset, f"segment {segment.base_offset} is not the newest")
+        self.replace([*self._all, segment])
+
+    def floor(self, offset: int) -> Segment:
+        """The segment that would hold `offset`."""
+        return self._all[max(bisect_right(self._bases, offset) - 1, 0)]
+
+    def after(self, segment: Segment) -> Segment | None:
+        number = bisect_right(self._bases, segment.base_offset)
+        return self._all[number] if number < len(self._all) else None
+
+    def from_offset(self, offset: int) -> list[Segment]:
+        """The segment that holds `offset` and all after it."""
+        return self._all[max(bisect_right(self._bases, offset) - 1, 0) :]
+
+    def opened(self, segment: Segment) -> None:
+        """A sealed segment is about to be read: only a few keep their descriptor."""
+        if segment in self._opened:
+            return
+        self._opened.append(segment)
+        if len(self._opened) > OPEN_SEALED_MAX:
+            self._close(self._opened.pop(0))
+
+    def release_sealed(self) -> None:
+        """Close what only the readers of old data needed."""
+        for segment in self._all[:-1]:
+            self._close(segment)
+        self._opened = []
+
+    def _close(self, segment: Segment) -> None:
+        if segment is not self.active:
+            segment.release()

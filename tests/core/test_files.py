@@ -1,0 +1,275 @@
+"""One contract, two file systems: the machine's and the one in memory. Then the faults that only memory has."""
+
+import errno
+import gc
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from moldau.core.files import FileRegion, Files
+from moldau.core.memory_files import MemoryFiles
+from moldau.core.real_files import CHUNKS_PER_WRITE_MAX, RealFiles
+
+
+@pytest.fixture(params=["real", "memory"])
+def files(request: pytest.FixtureRequest) -> Files:
+    return RealFiles() if request.param == "real" else MemoryFiles()
+
+
+@pytest.fixture
+def directory(files: Files, tmp_path: Path) -> str:
+    path = f"{tmp_path}/a/b"
+    files.make_directory(path)
+    return path
+
+
+def test_chunks_are_appended_in_order_and_where_they_start_is_returned(files: Files, directory: str) -> None:
+    file = files.open(f"{directory}/f", create=True)
+    assert file.append([b"one", memoryview(b"two")]) == 0
+    assert file.append([bytearray(b"three")]) == 6
+    assert file.size() == 11
+    assert file.read_at(0, 100) == b"onetwothree"
+    assert file.read_at(3, 3) == b"two"
+    assert file.read_at(11, 5) == b""
+
+
+def test_more_chunks_than_one_vectored_write_takes_are_written(files: Files, directory: str) -> None:
+    file = files.open(f"{directory}/f", create=True)
+    chunks = [bytes([number % 256]) for number in range(CHUNKS_PER_WRITE_MAX + 10)]
+    file.append(chunks)
+    assert file.read_at(0, 5000) == b"".join(chunks)
+
+
+def test_a_file_that_is_opened_again_goes_on_at_its_end(files: Files, directory: str) -> None:
+    files.open(f"{directory}/f", create=True).append([b"abc"])
+    file = files.open(f"{directory}/f")
+    assert file.size() == 3
+    file.append([b"def"])
+    assert files.read(f"{directory}/f") == b"abcdef"
+
+
+def test_an_append_after_a_truncation_starts_at_the_new_end(files: Files, directory: str) -> None:
+    file = files.open(f"{directory}/f", create=True)
+    file.append([b"abcdef"])
+    file.truncate(2)
+    assert file.size() == 2
+    assert file.append([b"X"]) == 2
+    file.sync()
+    assert files.read(f"{directory}/f") == b"abX"
+
+
+def test_a_missing_file_is_not_made_unless_asked_for(files: Files, directory: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        files.open(f"{directory}/f")
+    with pytest.raises(FileNotFoundError):
+        files.read(f"{directory}/f")
+    assert not files.exists(f"{directory}/f")
+
+
+def test_a_region_reads_its_bytes_after_the_file_was_removed(files: Files, directory: str) -> None:
+    file = files.open(f"{directory}/f", create=True)
+    file.append([b"0123456789"])
+    region = FileRegion(file, 2, 3)
+    files.remove(f"{directory}/f")
+    assert len(region) == 3
+    assert region.read() == b"234"
+
+
+def test_an_atomic_write_replaces_the_content(files: Files, directory: str) -> None:
+    files.write_atomically(f"{directory}/f", b"old")
+    files.write_atomically(f"{directory}/f", b"new")
+    assert files.read(f"{directory}/f") == b"new"
+    assert files.list(directory) == ["f"]
+
+
+def test_names_are_listed_sorted_with_directories(files: Files, directory: str) -> None:
+    files.open(f"{directory}/z", create=True)
+    files.open(f"{directory}/a", create=True)
+    files.make_directory(f"{directory}/m")
+    assert files.list(directory) == ["a", "m", "z"]
+    assert files.is_directory(f"{directory}/m")
+    assert not files.is_directory(f"{directory}/a")
+    with pytest.raises(FileNotFoundError):
+        files.list(f"{directory}/none")
+
+
+def test_a_rename_replaces_what_was_there(files: Files, directory: str) -> None:
+    files.open(f"{directory}/a", create=True).append([b"a"])
+    files.open(f"{directory}/b", create=True).append([b"b"])
+    files.rename(f"{directory}/a", f"{directory}/b")
+    assert files.list(directory) == ["b"]
+    assert files.read(f"{directory}/b") == b"a"
+    with pytest.raises(FileNotFoundError):
+        files.rename(f"{directory}/a", f"{directory}/c")
+
+
+def test_a_directory_is_renamed_with_what_is_in_it(files: Files, directory: str) -> None:
+    files.make_directory(f"{directory}/t-0")
+    files.open(f"{directory}/t-0/f", create=True).append([b"x"])
+    files.rename(f"{directory}/t-0", f"{directory}/t-0.x-delete")
+    assert files.read(f"{directory}/t-0.x-delete/f") == b"x"
+    assert not files.exists(f"{directory}/t-0")
+
+
+def test_removing_what_is_gone_is_no_error(files: Files, directory: str) -> None:
+    files.make_directory(f"{directory}/t")
+    files.open(f"{directory}/t/f", create=True)
+    files.remove_tree(f"{directory}/t")
+    files.remove_tree(f"{directory}/t")
+    files.remove(f"{directory}/f")
+    assert files.list(directory) == []
+
+
+def test_a_second_lock_is_refused_until_the_first_is_released(files: Files, directory: str) -> None:
+    first = files.lock(f"{directory}/.lock")
+    assert first is not None
+    assert files.lock(f"{directory}/.lock") is None
+    first.release()
+    second = files.lock(f"{directory}/.lock")
+    assert second is not None
+    second.release()
+
+
+# Only real files
+
+
+def test_the_descriptor_is_closed_with_the_last_reference(tmp_path: Path) -> None:
+    file = RealFiles().open(f"{tmp_path}/f", create=True)
+    region = FileRegion(file, 0, 0)
+    descriptor = file.fileno()
+    del file
+    gc.collect()
+    os.fstat(descriptor)
+    del region
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_a_write_that_the_disk_takes_in_part_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a full disk: some bytes are taken, the next write says ENOSPC."""
+    file = RealFiles().open(f"{tmp_path}/f", create=True)
+    file.append([b"kept"])
+    write = os.pwritev
+
+    def half(descriptor: int, chunks: list[bytes], position: int) -> int:
+        return write(descriptor, [b"".join(chunks)[:3]], position)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "pwritev", half)
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="no space"):
+        file.append([b"lo", b"st"])
+    monkeypatch.undo()
+    assert file.size() == 4
+    assert Path(f"{tmp_path}/f").read_bytes() == b"kept"
+    file.append([b"more"])
+    assert Path(f"{tmp_path}/f").read_bytes() == b"keptmore"
+
+
+def test_a_short_write_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = RealFiles().open(f"{tmp_path}/f", create=True)
+    write = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, chunks, at: write(fd, [b"".join(chunks)[:3]], at))
+    assert file.append([b"abc", b"def"]) == 0
+    assert Path(f"{tmp_path}/f").read_bytes() == b"abcdef"
+
+
+def test_a_sync_in_a_thread_goes_along_with_appends(tmp_path: Path) -> None:
+    file = RealFiles().open(f"{tmp_path}/f", create=True)
+
+    def sync_often() -> None:
+        for _ in range(20):
+            file.sync()
+
+    thread = threading.Thread(target=sync_often)
+    thread.start()
+    for _ in range(200):
+        file.append([b"0123456789"])
+    thread.join()
+    assert file.size() == 2000
+
+
+# Only memory: faults
+
+
+@pytest.fixture
+def memory() -> MemoryFiles:
+    files = MemoryFiles()
+    files.make_directory("/d")
+    return files
+
+
+def test_power_loss_takes_bytes_that_were_not_synced(memory: MemoryFiles) -> None:
+    file = memory.open("/d/f", create=True)
+    file.append([b"safe"])
+    file.sync()
+    memory.sync_directory("/d")
+    file.append([b"lost"])
+    memory.power_loss()
+    assert memory.read("/d/f") == b"safe"
+
+
+def test_power_loss_may_leave_a_torn_tail(memory: MemoryFiles) -> None:
+    file = memory.open("/d/f", create=True)
+    memory.sync_directory("/d")
+    file.append([b"0123456789"])
+    memory.power_loss(torn_bytes=4)
+    assert memory.read("/d/f") == b"0123"
+
+
+def test_power_loss_takes_names_whose_directory_was_not_synced(memory: MemoryFiles) -> None:
+    file = memory.open("/d/f", create=True)
+    file.append([b"x"])
+    file.sync()
+    memory.power_loss()
+    assert not memory.exists("/d/f")
+
+
+def test_power_loss_brings_back_a_name_whose_removal_was_not_synced(memory: MemoryFiles) -> None:
+    memory.write_atomically("/d/f", b"x")
+    memory.remove("/d/f")
+    memory.power_loss()
+    assert memory.read("/d/f") == b"x"
+
+
+def test_bytes_written_over_a_truncated_end_are_lost_with_the_power(memory: MemoryFiles) -> None:
+    memory.write_atomically("/d/f", b"abcdef")
+    file = memory.open("/d/f")
+    file.truncate(2)
+    file.append([b"XY"])
+    memory.power_loss()
+    assert memory.read("/d/f") == b"ab"
+
+
+def test_a_handle_from_before_the_power_loss_writes_nowhere(memory: MemoryFiles) -> None:
+    memory.write_atomically("/d/f", b"x")
+    old = memory.open("/d/f")
+    lock = memory.lock("/d/.lock")
+    memory.power_loss()
+    old.append([b"ghost"])
+    assert memory.read("/d/f") == b"x"
+    assert lock is not None
+    assert memory.lock("/d/.lock") is not None
+
+
+@pytest.mark.parametrize(
+    ("arm", "act"),
+    [
+        (MemoryFiles.fail_next_append, lambda files: files.open("/d/f", create=True).append([b"x"])),
+        (MemoryFiles.fail_next_sync, lambda files: files.open("/d/f", create=True).sync()),
+    ],
+)
+def test_a_fault_strikes_once(
+    memory: MemoryFiles, arm: Callable[[MemoryFiles], None], act: Callable[[MemoryFiles], None]
+) -> None:
+    arm(memory)
+    with pytest.raises(OSError, match=r"\[Errno"):
+        act(memory)
+    assert memory.read("/d/f") == b""
+    act(memory)
