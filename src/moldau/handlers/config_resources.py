@@ -1,0 +1,108 @@
+"""What has a configuration: topics, brokers and brokers' loggers; described and altered by keys 32, 33 and 44.
+
+A change is a function from the old properties to the new ones, so that it can be tried (`validate_only`), and be made
+again when somebody else changed the same resource first. All of the outcome is checked, not only what is new in it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+
+from moldau.cluster.metadata import check_broker_configs, check_topic_configs
+from moldau.cluster.topic_names import validate_topic_name
+from moldau.core.config import ConfigEntry
+from moldau.core.config_entries import broker_entries, default_broker_entries, topic_entries
+from moldau.handlers import broker_loggers
+from moldau.handlers.context import Services
+from moldau.protocol.errors import ApiError, ErrorCode
+
+Configs = Mapping[str, str]
+Change = Callable[[Configs], Configs]
+
+WHOLE_CLUSTER = ""
+FIXED_WHILE_RUNNING = frozenset({"listeners", "listener.security.protocol.map"})
+"""Kafka can open and close listeners at run time; here that would be promised and not done."""
+
+
+class ResourceType(IntEnum):
+    """The numbers of the protocol."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+def describe(type_: int, name: str, services: Services) -> Iterator[ConfigEntry]:
+    """All entries of a resource; raises ApiError if there is none of this type and name."""
+    if type_ == ResourceType.TOPIC:
+        return topic_entries(services.config, _topic_configs(name, services))
+    if type_ == ResourceType.BROKER:
+        check_broker_name(name, services)
+        return default_broker_entries(services.config) if name == WHOLE_CLUSTER else broker_entries(services.config)
+    if type_ == ResourceType.BROKER_LOGGER:
+        check_logger_name(name, services)
+        return broker_loggers.entries()
+    raise unknown_type(type_)
+
+
+async def alter(type_: int, name: str, change: Change, services: Services, *, validate_only: bool) -> None:
+    """Change a topic's or broker's own properties; raises ApiError."""
+    if type_ == ResourceType.TOPIC:
+        await _alter_topic(name, change, services, validate_only)
+    elif type_ == ResourceType.BROKER:
+        await _alter_broker(name, change, services, validate_only)
+    else:
+        raise unknown_type(type_)
+
+
+async def _alter_topic(name: str, change: Change, services: Services, validate_only: bool) -> None:
+    if name == "":
+        raise ApiError(ErrorCode.INVALID_REQUEST, "there is no configuration of all topics: set the broker's defaults")
+    configs = _topic_configs(name, services)
+    check_topic_configs(change(configs))
+    if not validate_only:
+        await services.metadata.alter_topic_configs(name, change)
+
+
+async def _alter_broker(name: str, change: Change, services: Services, validate_only: bool) -> None:
+    check_broker_name(name, services)
+    old = services.metadata.image.broker_configs.get(name, {})
+    new = change(old)
+    _check_fixed(old, new)
+    check_broker_configs(name, new)
+    if not validate_only:
+        await services.metadata.alter_broker_configs(name, change)
+
+
+def _check_fixed(old: Configs, new: Configs) -> None:
+    fixed = [name for name in FIXED_WHILE_RUNNING if name in new and new[name] != old.get(name)]
+    if fixed:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{min(fixed)}: cannot change while the broker runs")
+
+
+def _topic_configs(name: str, services: Services) -> Configs:
+    validate_topic_name(name)
+    topic = services.metadata.image.topics.get(name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    return topic.configs
+
+
+def check_broker_name(name: str, services: Services) -> None:
+    """Only this broker knows its properties file, and "" is all brokers of the cluster."""
+    if name not in (WHOLE_CLUSTER, str(services.broker_id)):
+        raise _not_here(name, services)
+
+
+def check_logger_name(name: str, services: Services) -> None:
+    if name != str(services.broker_id):
+        raise _not_here(name, services)
+
+
+def _not_here(name: str, services: Services) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, f"this is broker {services.broker_id}, not {name[:80]!r}")
+
+
+def unknown_type(type_: int) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, f"resources of type {type_} have no configuration here")

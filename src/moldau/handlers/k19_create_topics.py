@@ -1,0 +1,123 @@
+"""CreateTopics, versions 0 to 7.
+
+Topics are created one by one in the order of the request; each has its own result, and a name that comes twice is
+refused once. An answer means that the topic exists and can be written to, so `timeout_ms` has nothing to bound.
+
+- The number of partitions and the replication factor may be -1 for the broker's defaults (KIP-464), in every version.
+- A manual assignment wants both to be -1, partitions from 0 on without a gap, and brokers that are alive.
+- 1+: `validate_only` runs every check and creates nothing. 5+: numbers and configuration come back (KIP-525).
+  7+: the topic id comes back (KIP-516); of a topic that is only validated it is zero, as there is no such topic.
+- More than 10,000 partitions in one request are a POLICY_VIOLATION for all of its topics, as in Kafka.
+
+Gaps: no create.topic.policy.class.name.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from moldau.cluster.image import NO_TOPIC_ID
+from moldau.cluster.placement import PARTITIONS_PER_REQUEST_MAX, USE_DEFAULT, Assignment, place_new_topic
+from moldau.core.config_entries import topic_entries
+from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.repetition import repeated
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.messages.k19_create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
+
+async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    services = context.services
+    too_many = _partition_count(request.topics, services) > PARTITIONS_PER_REQUEST_MAX
+    twice = repeated(topic.name for topic in request.topics)
+    results = [_refusal(name, ErrorCode.INVALID_REQUEST, f"topic {name!r} is there twice") for name in twice]
+    for topic in request.topics:
+        if topic.name in twice:
+            continue
+        try:
+            if too_many:
+                raise ApiError(
+                    ErrorCode.POLICY_VIOLATION, f"more than {PARTITIONS_PER_REQUEST_MAX} partitions in one request"
+                )
+            results.append(await _create(topic, services, request.validate_only))
+        except ApiError as error:
+            results.append(_refusal(topic.name, error.code, error.message))
+    return CreateTopicsResponse(topics=results)
+
+
+def _partition_count(topics: Sequence[CreatableTopic], services: Services) -> int:
+    default = services.config.int("num.partitions")
+    counts = (default if topic.num_partitions == USE_DEFAULT else topic.num_partitions for topic in topics)
+    return sum(len(topic.assignments) or max(count, 0) for topic, count in zip(topics, counts, strict=True))
+
+
+def _refusal(name: str, code: int, message: str | None) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=code, error_message=message)
+
+
+async def _create(topic: CreatableTopic, services: Services, validate_only: bool) -> CreatableTopicResult:
+    name = topic.name
+    if name == CLUSTER_METADATA_TOPIC:  # a directory of this name is KRaft's own log: ours are not kept there
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is internal to Apache Kafka")
+    configs = _configs(topic.configs)
+    services.metadata.check_new_topic(name, configs)
+    assignment = _assignment(topic, services)
+    topic_id = NO_TOPIC_ID
+    if not validate_only:
+        topic_id = (await services.metadata.create_topic(name, assignment, configs)).topic_id
+    return CreatableTopicResult(
+        name=name,
+        topic_id=topic_id,
+        error_message=None,
+        num_partitions=len(assignment),
+        replication_factor=len(assignment[0]),
+        configs=_effective_configs(configs, services),
+    )
+
+
+def _configs(configs: Sequence[CreatableTopicConfig]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for config in configs:
+        if config.value is None:
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{config.name}: a topic's property cannot be null")
+        given[config.name] = config.value
+    return given
+
+
+def _assignment(topic: CreatableTopic, services: Services) -> Assignment:
+    return place_new_topic(
+        services.metadata.image.brokers,
+        topic.num_partitions,
+        topic.replication_factor,
+        _manual(topic.assignments),
+        default_partitions=services.config.int("num.partitions"),
+        default_replication_factor=services.config.int("default.replication.factor"),
+        random_below=services.random.randrange,
+    )
+
+
+def _manual(assignments: Sequence[CreatableReplicaAssignment]) -> Mapping[int, Sequence[int]]:
+    twice = repeated(assignment.partition_index for assignment in assignments)
+    if twice:
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {min(twice)} is assigned twice")
+    return {assignment.partition_index: assignment.broker_ids for assignment in assignments}
+
+
+def _effective_configs(configs: Mapping[str, str], services: Services) -> list[CreatableTopicConfigs]:
+    return [
+        CreatableTopicConfigs(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.is_read_only,
+            config_source=entry.source,
+            is_sensitive=entry.is_sensitive,
+        )
+        for entry in topic_entries(services.config, configs)
+    ]

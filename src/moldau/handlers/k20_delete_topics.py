@@ -1,0 +1,86 @@
+"""DeleteTopics, versions 0 to 6.
+
+A topic is gone when the answer says so: it cannot be read any more and its name is free. Its files are set aside and
+removed after `file.delete.delay.ms`.
+
+- 6+: topics by name or by id, not both (KIP-516); what is named twice, be it once by name and once by id, is refused.
+- `delete.topic.enable=false`: TOPIC_DELETION_DISABLED, or INVALID_REQUEST before version 3, which has no such code.
+"""
+
+from collections.abc import Sequence
+
+from moldau.cluster.image import NO_TOPIC_ID, ClusterImage
+from moldau.handlers.context import RequestContext
+from moldau.handlers.repetition import repeated
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.messages.k20_delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+DELETE_BY_TOPIC_ID = 6  # KIP-516
+DELETE_TELLS_DISABLED = 3  # KIP-322
+
+
+async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+    image = context.services.metadata.image
+    asked = _asked(request, context)
+    names = {_key(each): _name_of(each, image) for each in asked}
+    twice = repeated(name for name in names.values() if name is not None) | repeated(map(_key, asked))
+    results = []
+    for each in {_key(each): each for each in asked}.values():
+        try:
+            if _key(each) in twice or names[_key(each)] in twice:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the topic is there twice")
+            results.append(await _delete(each, context))
+        except ApiError as error:
+            results.append(_refusal(each, error))
+    return DeleteTopicsResponse(responses=results)
+
+
+def _asked(request: DeleteTopicsRequest, context: RequestContext) -> Sequence[DeleteTopicState]:
+    if context.api_version >= DELETE_BY_TOPIC_ID:
+        return request.topics
+    return [DeleteTopicState(name=name) for name in request.topic_names]
+
+
+def _key(asked: DeleteTopicState) -> tuple[str | None, bytes]:
+    return asked.name, asked.topic_id
+
+
+def _name_of(asked: DeleteTopicState, image: ClusterImage) -> str | None:
+    """The topic that is meant, if there is one."""
+    by_id = image.topic_names_by_id.get(asked.topic_id)
+    return by_id if asked.name is None else asked.name
+
+
+async def _delete(asked: DeleteTopicState, context: RequestContext) -> DeletableTopicResult:
+    metadata = context.services.metadata
+    _check(asked, context)
+    name = _name_of(asked, metadata.image)
+    if name is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+    topic = metadata.image.topics.get(name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    await metadata.delete_topic(name)
+    return DeletableTopicResult(name=name, topic_id=topic.topic_id)
+
+
+def _check(asked: DeleteTopicState, context: RequestContext) -> None:
+    if not context.services.config.bool("delete.topic.enable"):
+        tells = context.api_version >= DELETE_TELLS_DISABLED
+        code = ErrorCode.TOPIC_DELETION_DISABLED if tells else ErrorCode.INVALID_REQUEST
+        raise ApiError(code, "delete.topic.enable is false on this broker")
+    if asked.name is not None and asked.topic_id != NO_TOPIC_ID:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is deleted by name or by id, not by both")
+    if asked.name is None and asked.topic_id == NO_TOPIC_ID:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "neither a name nor an id says which topic")
+
+
+def _refusal(asked: DeleteTopicState, error: ApiError) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=asked.name, topic_id=asked.topic_id, error_code=error.code, error_message=error.message
+    )

@@ -1,0 +1,34 @@
+"""InitProducerId, versions 0 to 5.
+
+Gives an idempotent producer an id that nobody else has or had, with epoch 0.
+
+- 3+: a producer that lost track of its sequences sends the id and epoch it has (KIP-360). Without a transactional id
+  there is nothing to fence, so it just gets a new id, as from Kafka; an id without an epoch is INVALID_REQUEST.
+
+Gaps: a transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED until there is a transaction
+coordinator. Of the codes that are not wrong it is the one at which both the Java client and librdkafka stop instead of
+trying again.
+"""
+
+from moldau.handlers.context import RequestContext
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+NONE = -1
+
+
+async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
+    code = _reason_to_refuse(request)
+    if code is not None:
+        return InitProducerIdResponse(error_code=code, producer_epoch=NONE)
+    return InitProducerIdResponse(producer_id=await context.services.producer_ids.next(), producer_epoch=0)
+
+
+def _reason_to_refuse(request: InitProducerIdRequest) -> ErrorCode | None:
+    if request.transactional_id == "":
+        return ErrorCode.INVALID_REQUEST
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
+        return ErrorCode.INVALID_REQUEST
+    if request.transactional_id is not None:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return None

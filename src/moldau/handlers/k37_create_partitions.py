@@ -1,0 +1,70 @@
+"""CreatePartitions, versions 0 to 3 (KIP-195).
+
+Brings topics to a higher number of partitions, placed by the broker or by an assignment with one entry for each new
+partition. A count that is no increase is INVALID_PARTITIONS, a topic that comes twice INVALID_REQUEST, more than
+10,000 new partitions in one request POLICY_VIOLATION. `validate_only` checks and changes nothing.
+"""
+
+from collections.abc import Sequence
+
+from moldau.cluster.placement import PARTITIONS_PER_REQUEST_MAX, place_new_partitions
+from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.repetition import repeated
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.messages.k37_create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    services = context.services
+    too_many = _added(request.topics, services) > PARTITIONS_PER_REQUEST_MAX
+    twice = repeated(topic.name for topic in request.topics)
+    results = [_refusal(name, ErrorCode.INVALID_REQUEST, f"topic {name!r} is there twice") for name in twice]
+    for topic in request.topics:
+        if topic.name in twice:
+            continue
+        try:
+            if too_many:
+                raise ApiError(
+                    ErrorCode.POLICY_VIOLATION, f"more than {PARTITIONS_PER_REQUEST_MAX} partitions in one request"
+                )
+            await _add(topic, services, request.validate_only)
+        except ApiError as error:
+            results.append(_refusal(topic.name, error.code, error.message))
+        else:
+            results.append(CreatePartitionsTopicResult(name=topic.name))
+    return CreatePartitionsResponse(results=results)
+
+
+def _added(topics: Sequence[CreatePartitionsTopic], services: Services) -> int:
+    known = services.metadata.image.topics
+    return sum(max(each.count - len(known[each.name].partitions), 0) for each in topics if each.name in known)
+
+
+def _refusal(name: str, code: int, message: str | None) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
+
+
+async def _add(asked: CreatePartitionsTopic, services: Services, validate_only: bool) -> None:
+    image = services.metadata.image
+    topic = image.topics.get(asked.name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}")
+    assignment = place_new_partitions(
+        image.brokers,
+        topic.partitions,
+        asked.count,
+        _manual(asked.assignments),
+        random_below=services.random.randrange,
+    )
+    if not validate_only:
+        await services.metadata.add_partitions(asked.name, assignment)
+
+
+def _manual(assignments: Sequence[CreatePartitionsAssignment] | None) -> list[list[int]] | None:
+    return None if assignments is None else [assignment.broker_ids for assignment in assignments]

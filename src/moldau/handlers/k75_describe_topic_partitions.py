@@ -1,0 +1,104 @@
+"""DescribeTopicPartitions, version 0 (KIP-966).
+
+Topics and their partitions in the order of their names, page by page: an answer holds as many partitions as the request
+and `max.request.partition.size.limit` allow, and a cursor to where the next one starts. No topics in the request means
+all of them. A cursor with a negative partition, or to a topic that the request does not name, is INVALID_REQUEST.
+
+Gaps: there are no eligible leader replicas beyond the in-sync ones, so those lists are empty.
+"""
+
+from collections.abc import Iterator
+
+from moldau.cluster.image import ClusterImage, PartitionImage, TopicImage
+from moldau.cluster.topic_names import validate_topic_name
+from moldau.handlers.authorization import TOPIC_OPERATIONS
+from moldau.handlers.context import RequestContext
+from moldau.handlers.topics import is_internal
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.messages.k75_describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+
+def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
+    names = {topic.name for topic in request.topics}
+    if not _is_sane(request.cursor, names):
+        return DescribeTopicPartitionsResponse(topics=[_refusal(name) for name in sorted(names)])
+    image = context.services.metadata.image
+    limit_max = context.services.config.int("max.request.partition.size.limit")
+    page = _Page(request.cursor, max(1, min(limit_max, request.response_partition_limit)))
+    topics = list(page.cut(sorted(names or image.topics), image))
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=page.next_cursor)
+
+
+def _is_sane(cursor: Cursor | None, names: set[str]) -> bool:
+    return cursor is None or (cursor.partition_index >= 0 and (not names or cursor.topic_name in names))
+
+
+def _refusal(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=name)
+
+
+class _Page:
+    """One answer's worth of partitions."""
+
+    def __init__(self, cursor: Cursor | None, limit: int) -> None:
+        self._from_topic = cursor.topic_name if cursor else ""
+        self._from_partition = cursor.partition_index if cursor else 0
+        self._room = limit
+        self.next_cursor: Cursor | None = None
+
+    def cut(self, names: list[str], image: ClusterImage) -> Iterator[DescribeTopicPartitionsResponseTopic]:
+        for name in names:
+            if name < self._from_topic:
+                continue
+            if self._room == 0:
+                self.next_cursor = Cursor(topic_name=name, partition_index=0)
+                return
+            topic = image.topics.get(name)
+            yield _missing(name) if topic is None else self._topic(topic)
+            if self.next_cursor is not None:
+                return
+
+    def _topic(self, topic: TopicImage) -> DescribeTopicPartitionsResponseTopic:
+        first = self._from_partition if topic.name == self._from_topic else 0
+        partitions = list(enumerate(topic.partitions))[first : first + self._room]
+        self._room -= len(partitions)
+        end = first + len(partitions)
+        if end < len(topic.partitions):
+            self.next_cursor = Cursor(topic_name=topic.name, partition_index=end)
+        return DescribeTopicPartitionsResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=is_internal(topic.name),
+            partitions=[_partition(index, partition) for index, partition in partitions],
+            topic_authorized_operations=TOPIC_OPERATIONS,
+        )
+
+
+def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        validate_topic_name(name)
+    except ApiError as error:
+        code = ErrorCode(error.code)
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, topic_authorized_operations=TOPIC_OPERATIONS
+    )
+
+
+def _partition(index: int, partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader < 0 else ErrorCode.NONE,
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+    )

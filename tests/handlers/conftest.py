@@ -1,0 +1,147 @@
+"""A broker without sockets: real metadata, real logs in memory, and requests that go through the codec both ways."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from moldau.broker.following import Follower
+from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint
+from moldau.cluster.metadata import Metadata
+from moldau.core.broker_config import BrokerConfig
+from moldau.core.clock import ManualClock
+from moldau.core.ids import BrokerId
+from moldau.core.memory_files import MemoryFiles
+from moldau.core.topic_config import TopicConfig
+from moldau.handlers import registry
+from moldau.handlers.context import RequestContext, Services
+from moldau.log.log import Log
+from moldau.log.manager import LogManager
+from moldau.protocol import codec
+from moldau.protocol.apis import find, response_type
+from moldau.protocol.messages.k19_create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from moldau.protocol.schema import Message
+from moldau.records.batch import Record, build_batch
+from moldau.replication.durability import Durability
+from moldau.replication.replicas import Replicas
+
+BROKER_ID = BrokerId(1)
+NEWEST_PRODUCE = 13
+
+
+class NothingToCommit:
+    """For durability `os`, which never asks."""
+
+    async def commit(self, logs: Sequence[Log]) -> frozenset[Log]:
+        raise NotImplementedError(f"{len(logs)} logs")
+
+
+class World:
+    """One broker with an empty cluster of its own."""
+
+    def __init__(self, properties: Mapping[str, str], directories: Sequence[str] = ("/data",)) -> None:
+        self.runner = asyncio.Runner()
+        self.clock = ManualClock()
+        self.files = MemoryFiles()
+        self.store = EmbeddedStore(":memory:")
+        random = Random(7)
+        self.metadata = Metadata(self.store, self.clock, random.randbytes)
+        config, _unknown = BrokerConfig.parse({"log.flush.policy": "os", **properties})
+        logs = LogManager(
+            self.files, self.clock, directories, config_of=self._topic_config, new_uuid=lambda: random.randbytes(16)
+        )
+        self.services = Services(
+            broker_id=BROKER_ID,
+            config=config,
+            clock=self.clock,
+            metadata=self.metadata,
+            replicas=Replicas(),
+            logs=logs,
+            durability=Durability("os", NothingToCommit()),
+            random=random,
+        )
+        self.run(self._start())
+
+    async def _start(self) -> None:
+        await self.metadata.load()
+        self.services.logs.lock()
+        self.services.logs.claim(BROKER_ID, self.metadata.image.cluster_id)
+        endpoints = (Endpoint("PLAINTEXT", "inside", 9092, "PLAINTEXT"), Endpoint("OUT", "outside", 443, "SSL"))
+        await self.metadata.register_broker(BrokerInfo(BROKER_ID, "r1", endpoints))
+        await self.metadata.claim_controller(BROKER_ID)
+        self.metadata.subscribe(Follower(self.services).image_changed)
+
+    def _topic_config(self, topic: str) -> TopicConfig:
+        return TopicConfig.of(self.services.config, self.image.topics[topic].configs)
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.metadata.image
+
+    def run(self, awaitable: Awaitable[Any]) -> Any:
+        async def wait() -> Any:
+            return await awaitable
+
+        return self.runner.run(wait())
+
+    def ask(self, request: Message, version: int | None = None, *, listener: str = "PLAINTEXT") -> Any:
+        """The answer as a client of this version (the newest by default) would read it."""
+        api = find(request.api_key)
+        assert api is not None
+        version = api.max_version if version is None else version
+        received = codec.decode(type(request), version, codec.encode(request, version))
+        context = RequestContext(self.services, version, "test", listener, "127.0.0.1")
+
+        async def answer() -> Any:
+            given = registry.handler(request.api_key)(received, context)
+            return await given if inspect.isawaitable(given) else given
+
+        return codec.decode(response_type(request.api_key), version, codec.encode(self.runner.run(answer()), version))
+
+    def create(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> bytes:
+        """A topic; its id."""
+        given = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=given)
+        (result,) = self.ask(CreateTopicsRequest(topics=[topic])).topics
+        assert result.error_code == 0, result.error_message
+        topic_id: bytes = result.topic_id
+        return topic_id
+
+    def produce(self, topic: str, count: int, *, partition: int = 0, producer_id: int = -1) -> None:
+        """One batch of records without much in them."""
+        now_ms = self.clock.now_ms()
+        records = [Record(offset, now_ms, None, b"x", ()) for offset in range(count)]
+        is_idempotent = producer_id >= 0
+        batch = build_batch(
+            records,
+            producer_id=producer_id,
+            producer_epoch=0 if is_idempotent else -1,
+            base_sequence=0 if is_idempotent else -1,
+        )
+        leader = self.services.replicas.get(topic, partition)
+        leader.append(batch, produce_version=NEWEST_PRODUCE, acks=1, now_ms=now_ms)
+
+    def log_of(self, topic: str, partition: int = 0) -> Log:
+        return self.services.replicas.get(topic, partition).log
+
+    def close(self) -> None:
+        self.services.logs.close()
+        self.run(self.store.close())
+        self.runner.close()
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """`@pytest.mark.moldau({...})` sets the broker's properties."""
+    marker = request.node.get_closest_marker("moldau")
+    made = World(marker.args[0] if marker is not None else {})
+    yield made
+    made.close()

@@ -1,0 +1,46 @@
+"""InitProducerId. The codes are those that Apache Kafka 4.3.1 gave to the same requests."""
+
+import pytest
+
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.k22_init_producer_id import InitProducerIdRequest
+from tests.handlers.conftest import World
+
+NOTHING = (-1, -1)
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_every_producer_gets_an_id_of_its_own(world: World, version: int) -> None:
+    answers = [world.ask(InitProducerIdRequest(transactional_id=None), version) for _ in range(3)]
+    assert [answer.error_code for answer in answers] == [0, 0, 0]
+    assert [answer.producer_epoch for answer in answers] == [0, 0, 0]
+    assert len({answer.producer_id for answer in answers}) == 3
+
+
+def test_ids_go_on_over_the_end_of_a_block(world: World) -> None:
+    ids = [world.ask(InitProducerIdRequest(transactional_id=None)).producer_id for _ in range(2001)]
+    assert ids == list(range(ids[0], ids[0] + 2001))
+
+
+def test_an_idempotent_producer_that_lost_track_gets_a_new_id(world: World) -> None:
+    answer = world.ask(InitProducerIdRequest(transactional_id=None, producer_id=5000, producer_epoch=3))
+    assert (answer.error_code, answer.producer_epoch) == (0, 0)
+    assert answer.producer_id != 5000
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5)])
+def test_an_id_without_an_epoch_is_refused(world: World, producer_id: int, epoch: int) -> None:
+    request = InitProducerIdRequest(transactional_id=None, producer_id=producer_id, producer_epoch=epoch)
+    answer = world.ask(request)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert (answer.producer_id, answer.producer_epoch) == NOTHING
+
+
+def test_an_empty_transactional_id_is_refused(world: World) -> None:
+    assert world.ask(InitProducerIdRequest(transactional_id="")).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_transactional_id_is_refused_for_good_as_there_is_no_coordinator(world: World) -> None:
+    answer = world.ask(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000))
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert (answer.producer_id, answer.producer_epoch) == NOTHING
