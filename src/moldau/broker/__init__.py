@@ -1,0 +1,1 @@
+"""The shell: listeners, connections, background tasks, wiring. The only layer that constructs things."""

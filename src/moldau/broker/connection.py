@@ -1,0 +1,171 @@
+"""One client's connection.
+
+Answers leave in the order their requests came: clients match them by position. A request is taken up as soon as it is
+read (several may be waiting for a sync or for data at once), but never while an earlier answer is still stuck in
+front of a client that does not read, and never more than REQUESTS_IN_FLIGHT_MAX at a time: so a connection's memory
+is bounded whatever its client does.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from concurrent.futures import Executor
+from typing import Protocol, cast
+
+from moldau.broker.dispatch import Dispatcher, Later, Peer
+from moldau.broker.sender import Chunk, Sender
+from moldau.protocol.errors import ProtocolError
+from moldau.protocol.framing import Frame, FrameReader
+
+log = logging.getLogger(__name__)
+
+REQUESTS_IN_FLIGHT_MAX = 32
+
+
+class ConnectionOwner(Protocol):
+    """Who counts connections and refuses those too many."""
+
+    def opened(self, connection: "Connection") -> bool:
+        """Whether the connection may stay."""
+        ...
+
+    def closed(self, connection: "Connection") -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """Frames in, answers out."""
+
+    __slots__ = (
+        "_answers",
+        "_dispatcher",
+        "_executor",
+        "_frames",
+        "_loop",
+        "_owner",
+        "_reader",
+        "_reading_paused",
+        "_sender",
+        "_transport",
+        "last_active",
+        "peer",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        owner: ConnectionOwner,
+        dispatcher: Dispatcher,
+        cold_reads: Executor,
+        listener: str,
+        request_bytes_max: int,
+    ) -> None:
+        self._loop = loop
+        self._owner = owner
+        self._dispatcher = dispatcher
+        self._executor = cold_reads
+        self._reader = FrameReader(request_bytes_max)
+        self._frames: deque[Frame] = deque()
+        self._answers: deque[list[Chunk] | Later] = deque()
+        self._reading_paused = False
+        self._transport: asyncio.Transport
+        self._sender: Sender
+        self.peer = Peer(listener)
+        self.last_active = loop.time()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's looks like one and is none
+        self._sender = Sender(self._loop, self._transport, self._executor, self._serve)
+        address = transport.get_extra_info("peername") or ("unknown", 0)
+        self.peer.host, self.peer.port = str(address[0]), int(address[1])
+        if not self._owner.opened(self):
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._frames.clear()
+        for answer in self._answers:
+            if isinstance(answer, Later):
+                answer.cancel()
+        self._answers.clear()
+        self._sender.close()
+        self._owner.closed(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.last_active = self._loop.time()
+        try:
+            self._frames.extend(self._reader.feed(data))
+        except ProtocolError as error:
+            self._refuse(error)
+            return
+        self._serve()
+
+    def pause_writing(self) -> None:
+        self._sender.transport_full()
+
+    def resume_writing(self) -> None:
+        self._sender.transport_empty()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being worked on or an answer is being sent: never idle then."""
+        return bool(self._answers) or not self._sender.idle
+
+    def close(self) -> None:
+        """Close after what the transport holds; nothing more is read."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
+
+    def _serve(self) -> None:
+        """Take up waiting requests while there is room, send what is ready, and read on or not accordingly."""
+        frames = self._frames
+        try:
+            while self._has_room() and frames:
+                self._take_up(frames.popleft())
+                if not frames or not self._has_room():
+                    self._send_ready()
+        except ProtocolError as error:
+            self._refuse(error)
+            return
+        if bool(frames) != self._reading_paused and not self._transport.is_closing():
+            self._reading_paused = bool(frames)
+            (self._transport.pause_reading if frames else self._transport.resume_reading)()
+
+    def _has_room(self) -> bool:
+        return len(self._answers) < REQUESTS_IN_FLIGHT_MAX and self._sender.idle
+
+    def _take_up(self, frame: Frame) -> None:
+        answer = self._dispatcher.dispatch(frame, self.peer)
+        if answer is None:
+            return
+        self._answers.append(answer)
+        if isinstance(answer, Later):
+            answer.when_done(self._later_done)
+
+    def _later_done(self, later: Later) -> None:
+        if later.failed:
+            self._transport.abort()
+        elif self._answers and self._answers[0] is later:
+            self._send_ready()
+            self._serve()
+
+    def _send_ready(self) -> None:
+        answers = self._answers
+        chunks: list[Chunk] = []
+        while answers:
+            first = answers[0]
+            if isinstance(first, Later):
+                if first.chunks is None:
+                    break
+                chunks.extend(first.chunks)
+            else:
+                chunks.extend(first)
+            answers.popleft()
+        if chunks:
+            self._sender.send(chunks)
+
+    def _refuse(self, error: ProtocolError) -> None:
+        log.warning("closing the connection of %s: %s", self.peer, error)
+        self._frames.clear()
+        self._transport.abort()

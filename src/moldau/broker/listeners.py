@@ -1,0 +1,103 @@
+"""Open ports and the connections behind them, within the limits of the configuration."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from moldau.broker.connection import Connection
+from moldau.broker.dispatch import Dispatcher
+from moldau.core.broker_config import BrokerConfig, Listener
+
+log = logging.getLogger(__name__)
+
+LISTEN_BACKLOG_MIN = 1024
+"""Kafka's socket.listen.backlog.size of 50 drops clients when thousands come at once."""
+
+
+class Listeners:
+    """Accepts connections, counts them, closes idle ones. `config` is asked each time: it may change (KIP-226)."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        config: Callable[[], BrokerConfig],
+        dispatcher: Dispatcher,
+        cold_reads: Executor,
+    ) -> None:
+        self._loop = loop
+        self._config = config
+        self._dispatcher = dispatcher
+        self._cold_reads = cold_reads
+        self._servers: list[asyncio.Server] = []
+        self._connections: set[Connection] = set()
+        self._per_host: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    async def bind(self, listener: Listener) -> int:
+        """Take a port, without accepting yet; returns it, as the system chose it if the listener asked for port 0."""
+        limit = self._config().int("socket.request.max.bytes")
+        server = await self._loop.create_server(
+            lambda: Connection(self._loop, self, self._dispatcher, self._cold_reads, listener.name, limit),
+            listener.host or None,
+            listener.port,
+            backlog=max(LISTEN_BACKLOG_MIN, self._config().int("socket.listen.backlog.size")),
+            start_serving=False,
+        )
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    async def accept(self) -> None:
+        """Let clients in."""
+        for server in self._servers:
+            await server.start_serving()
+
+    def opened(self, connection: Connection) -> bool:
+        """Count a connection; False if it is one too many."""
+        host = connection.peer.host
+        self._connections.add(connection)
+        self._per_host[host] += 1
+        for name, count, limit in (
+            ("max.connections", len(self._connections), self._config().int("max.connections")),
+            ("max.connections.per.ip", self._per_host[host], self._limit_of(host)),
+        ):
+            if count > limit:
+                log.warning("refusing %s: %s=%d is reached", connection.peer, name, limit)
+                return False
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._per_host[connection.peer.host] -= 1
+            if not self._per_host[connection.peer.host]:
+                del self._per_host[connection.peer.host]
+
+    def _limit_of(self, host: str) -> int:
+        for override in self._config().string("max.connections.per.ip.overrides").split(","):
+            name, _, limit = override.strip().rpartition(":")
+            if name == host:
+                return int(limit)
+        return self._config().int("max.connections.per.ip")
+
+    def close_idle(self) -> None:
+        """Close connections without a request for `connections.max.idle.ms`."""
+        limit_ms = self._config().long("connections.max.idle.ms")
+        if limit_ms < 0:
+            return
+        before = self._loop.time() - limit_ms / 1000
+        for connection in [each for each in self._connections if each.last_active < before and not each.busy]:
+            connection.close()
+
+    def stop_accepting(self) -> None:
+        for server in self._servers:
+            server.close()
+
+    def close(self) -> None:
+        """Close everything at once."""
+        self.stop_accepting()
+        for connection in tuple(self._connections):
+            connection.abort()

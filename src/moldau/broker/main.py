@@ -1,0 +1,98 @@
+"""`moldau serve`: one broker in one process."""
+
+import argparse
+import asyncio
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+
+from moldau.broker.broker import Broker, BrokerStartError
+from moldau.core.broker_config import BrokerConfig
+from moldau.core.config import ConfigError
+from moldau.core.properties import parse_properties
+
+log = logging.getLogger("moldau")
+
+USAGE_ERROR = 2
+START_ERROR = 1
+
+
+def main(argv: Sequence[str]) -> int:
+    options = _parser().parse_args(argv)
+    logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        config, unknown = BrokerConfig.parse(_properties(options))
+    except (ConfigError, OSError, ValueError) as error:
+        return _complain(str(error), USAGE_ERROR)
+    for name in unknown:
+        log.warning("unknown property %s is ignored", name)
+    _raise_open_files_limit()
+    try:
+        return _new_event_loop().run_until_complete(_serve(config))
+    except BrokerStartError as error:
+        return _complain(str(error), START_ERROR)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="moldau serve", description="Run a broker.")
+    parser.add_argument("properties", nargs="?", help="a server.properties file with Kafka's own names")
+    parser.add_argument("--port", type=int, help="listen on this port (default 9092, 0 for a free one)")
+    parser.add_argument("--host", help="listen on this address (default: localhost only with --port, else all)")
+    parser.add_argument("--data", metavar="DIR", help="data directory, the same as log.dirs")
+    parser.add_argument("--override", metavar="KEY=VALUE", action="append", default=[], help="set one property")
+    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    return parser
+
+
+def _properties(options: argparse.Namespace) -> dict[str, str]:
+    """The file's properties, then the flags, then the overrides: the later wins."""
+    properties: dict[str, str] = {}
+    if options.properties is not None:
+        with open(options.properties, encoding="utf-8") as file:
+            properties.update(parse_properties(file.read()))
+    if options.port is not None or options.host is not None:
+        host = options.host if options.host is not None else "localhost"
+        port = options.port if options.port is not None else 9092
+        properties["listeners"] = f"PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}"
+        properties.pop("advertised.listeners", None)
+    if options.data is not None:
+        properties["log.dirs"] = options.data
+    for override in options.override:
+        key, equals, value = override.partition("=")
+        if not equals:
+            raise ConfigError("--override", f"takes KEY=VALUE, not {override!r}")
+        properties[key.strip()] = value.strip()
+    return properties
+
+
+def _raise_open_files_limit() -> None:
+    """Every connection and every segment is a descriptor; the soft limit of 1024 is for interactive programs."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+async def _serve(config: BrokerConfig) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stop.set)
+    broker = Broker(config)
+    await broker.start()
+    print(f"moldau: broker {broker.broker_id} is ready at {', '.join(broker.addresses)}", flush=True)  # noqa: T201  a promise
+    await stop.wait()
+    await broker.stop()
+    return os.EX_OK
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"moldau serve: {message}", file=sys.stderr)  # noqa: T201  where a person looks
+    return code

@@ -1,0 +1,203 @@
+"""Chunks of answers on their way to one socket, in order.
+
+Bytes go through the transport, all that is ready in one `writelines`. File regions go from the page cache to the
+socket with `sendfile`, on a duplicate of the descriptor: uvloop has no `loop.sendfile`, and it refuses `add_writer`
+on a descriptor that a transport owns. The transport's buffer limit is zero, so "not paused" means "all handed to
+the kernel", which is when `sendfile` may write behind it.
+"""
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+
+from moldau.core.files import FileRegion
+
+SENDFILE_BYTES_MIN = 4096
+"""Below this a `pread` and one shared `writelines` beat two system calls of their own."""
+
+COLD_READ_STEP_BYTES = 1 << 20
+
+Chunk = bytes | memoryview | FileRegion
+
+
+class Sender:
+    """Sends chunks; calls `on_drained` each time nothing is left after it had to wait."""
+
+    __slots__ = (
+        "_cold_reads",
+        "_loop",
+        "_on_drained",
+        "_queue",
+        "_socket",
+        "_transport",
+        "_transport_full",
+        "_waiting",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
+        cold_reads: Executor,
+        on_drained: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._transport = transport
+        self._cold_reads = cold_reads
+        self._on_drained = on_drained
+        self._queue: deque[Chunk] = deque()
+        self._socket: socket.socket | None = None
+        self._transport_full = False
+        self._waiting = False
+        transport.set_write_buffer_limits(high=0)
+
+    @property
+    def idle(self) -> bool:
+        """Everything was handed to the kernel."""
+        return not self._queue and not self._transport_full and not self._waiting
+
+    def send(self, chunks: Sequence[Chunk]) -> None:
+        """Send now as much as the socket takes, the rest when it takes more."""
+        self._queue.extend(chunks)
+        if not self._transport_full and not self._waiting:
+            self._drain()
+
+    def transport_full(self) -> None:
+        """The transport holds bytes that the socket did not take (`pause_writing`)."""
+        self._transport_full = True
+
+    def transport_empty(self) -> None:
+        """The transport is empty again (`resume_writing`)."""
+        self._transport_full = False
+        self._resume()
+
+    def close(self) -> None:
+        """The connection is gone: drop what was not sent."""
+        self._queue.clear()
+        if self._socket is not None:
+            if self._waiting:
+                self._loop.remove_writer(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+
+    def _resume(self) -> None:
+        if not self._waiting:
+            self._drain()
+            if self.idle:
+                self._on_drained()
+
+    def _drain(self) -> None:
+        queue = self._queue
+        while queue and not self._transport_full and not self._transport.is_closing():
+            run = self._take_bytes()
+            if not queue:
+                self._transport.writelines(run)
+            elif (run and not self._send_before_region(run)) or not self._send_region():
+                return
+
+    def _take_bytes(self) -> list[bytes | memoryview]:
+        """The bytes up to the next region that is worth a `sendfile`."""
+        queue = self._queue
+        run: list[bytes | memoryview] = []
+        while queue:
+            chunk = queue[0]
+            if not isinstance(chunk, FileRegion):
+                run.append(chunk)
+            elif chunk.size < SENDFILE_BYTES_MIN or chunk.file.fileno() < 0:
+                run.append(chunk.read())
+            else:
+                break
+            queue.popleft()
+        return run
+
+    def _send_before_region(self, run: list[bytes | memoryview]) -> bool:
+        """Send `run` so that the kernel joins it with what follows; False if the socket is full."""
+        total = sum(map(len, run))
+        try:
+            sent = self._own_socket().sendmsg(run, (), socket.MSG_MORE)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._transport.abort()
+            return False
+        if sent == total:
+            return True
+        self._queue.appendleft(b"".join(run)[sent:])
+        self._wait_for_room()
+        return False
+
+    def _send_region(self) -> bool:
+        """Send the region at the head of the queue; False if it has to wait."""
+        region = self._queue[0]
+        if not isinstance(region, FileRegion):
+            return True
+        if not is_cached(region):
+            self._warm(region)
+            return False
+        try:
+            sent = os.sendfile(self._own_socket().fileno(), region.file.fileno(), region.position, region.size)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._transport.abort()
+            return False
+        if sent == region.size:
+            self._queue.popleft()
+            return True
+        self._queue[0] = FileRegion(region.file, region.position + sent, region.size - sent)
+        self._wait_for_room()
+        return False
+
+    def _own_socket(self) -> socket.socket:
+        if self._socket is None:
+            shared = self._transport.get_extra_info("socket")
+            self._socket = socket.socket(fileno=os.dup(shared.fileno()))
+        return self._socket
+
+    def _wait_for_room(self) -> None:
+        self._waiting = True
+        self._loop.add_writer(self._own_socket().fileno(), self._room)
+
+    def _room(self) -> None:
+        self._loop.remove_writer(self._own_socket().fileno())
+        self._waiting = False
+        self._resume()
+
+    def _warm(self, region: FileRegion) -> None:
+        """Let a thread wait for the disk; the loop goes on with other connections."""
+        self._waiting = True
+        done = self._loop.run_in_executor(self._cold_reads, read_through, region)
+        done.add_done_callback(self._warmed)
+
+    def _warmed(self, done: "asyncio.Future[None]") -> None:
+        self._waiting = False
+        if done.cancelled() or done.exception() is not None:
+            self._transport.abort()
+        elif self._socket is not None and not self._transport.is_closing():
+            self._resume()
+
+
+def is_cached(region: FileRegion) -> bool:
+    """Whether the page cache has the first and the last byte; True where the file system cannot say."""
+    return _byte_is_cached(region, region.position) and _byte_is_cached(region, region.position + region.size - 1)
+
+
+def _byte_is_cached(region: FileRegion, position: int) -> bool:
+    try:
+        os.preadv(region.file.fileno(), [bytearray(1)], position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def read_through(region: FileRegion) -> None:
+    """Bring a region into the page cache (runs in a thread)."""
+    scratch = bytearray(min(COLD_READ_STEP_BYTES, region.size))
+    end = region.position + region.size
+    for position in range(region.position, end, len(scratch)):
+        os.preadv(region.file.fileno(), [memoryview(scratch)[: end - position]], position)

@@ -1,0 +1,1 @@
+"""One file per API key: authorise, translate, call, answer. `ls` is the table of what is served."""

@@ -1,0 +1,51 @@
+"""What a handler is given: the broker's services, and who asks in which version."""
+
+from random import Random
+from typing import NamedTuple
+
+from moldau.cluster.metadata import Metadata
+from moldau.core.broker_config import BrokerConfig
+from moldau.core.clock import Clock
+from moldau.core.ids import BrokerId
+from moldau.handlers.fetch_sessions import FetchSessions
+from moldau.handlers.producer_ids import ProducerIds
+from moldau.log.manager import LogManager
+from moldau.replication.durability import Durability
+from moldau.replication.replicas import Replicas
+
+
+class Services:
+    """The parts of a running broker that handlers call."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: BrokerId,
+        config: BrokerConfig,
+        clock: Clock,
+        metadata: Metadata,
+        replicas: Replicas,
+        logs: LogManager,
+        durability: Durability,
+        random: Random,
+    ) -> None:
+        self.broker_id = broker_id
+        self.config = config
+        self.clock = clock
+        self.metadata = metadata
+        self.replicas = replicas
+        self.durability = durability
+        self.logs = logs
+        self.random = random
+        self.fetch_sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), random)
+        self.producer_ids = ProducerIds(lambda: metadata.next_producer_id_block(broker_id))
+
+
+class RequestContext(NamedTuple):
+    """One request's circumstances."""
+
+    services: Services
+    api_version: int
+    client_id: str | None
+    listener: str
+    client_host: str

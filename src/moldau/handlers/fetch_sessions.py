@@ -1,0 +1,170 @@
+"""Incremental fetch sessions (KIP-227): the broker remembers what a consumer follows, requests carry only changes.
+
+A session is known by id and epoch; each request must carry the epoch after the last one, so a lost or repeated
+request is noticed. Ids are random: after a restart no stale id may hit a session of somebody else.
+"""
+
+from collections.abc import Iterator
+from random import Random
+from typing import NamedTuple
+
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest
+
+FETCH_BY_TOPIC_ID = 13  # KIP-516
+NO_SESSION = 0
+FIRST_EPOCH = 0
+SESSIONLESS_EPOCH = -1
+EPOCH_MAX = 2**31 - 1
+EVICTION_MS = 120_000
+"""Kafka's min.incremental.fetch.session.eviction.ms: a session idle for longer may give its place to a new one."""
+
+TopicKey = str | bytes
+
+
+class Wanted:
+    """One partition as a consumer wants it, and what it was last told about it."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "index",
+        "last_fetched_epoch",
+        "max_bytes",
+        "sent_high_watermark",
+        "sent_log_start",
+        "topic",
+    )
+
+    def __init__(self, topic: TopicKey, index: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.fetch_offset = 0
+        self.max_bytes = 0
+        self.current_leader_epoch = -1
+        self.last_fetched_epoch = -1
+        self.sent_high_watermark = -1
+        self.sent_log_start = -1
+
+
+class FetchSession:
+    """What one consumer follows, in the order it is served."""
+
+    __slots__ = ("epoch", "id", "last_used_ms", "uses_topic_ids", "wanted")
+
+    def __init__(self, session_id: int, uses_topic_ids: bool, wanted: dict[tuple[TopicKey, int], Wanted]) -> None:
+        self.id = session_id
+        self.epoch = 1
+        self.uses_topic_ids = uses_topic_ids
+        self.wanted = wanted
+        self.last_used_ms = 0
+
+    def update(self, request: FetchRequest) -> None:
+        """Add, change and forget partitions."""
+        for key, partition in _requested(request, self.uses_topic_ids):
+            _set(self.wanted, key, partition)
+        for topic in request.forgotten_topics_data:
+            name: TopicKey = topic.topic_id if self.uses_topic_ids else topic.topic
+            for index in topic.partitions:
+                self.wanted.pop((name, index), None)
+
+    def served(self, wanted: Wanted) -> None:
+        """A partition that gave data goes to the end, so that the others get their turn under the byte limit."""
+        key = (wanted.topic, wanted.index)
+        if self.wanted.pop(key, None) is not None:
+            self.wanted[key] = wanted
+
+
+class Plan(NamedTuple):
+    """What one fetch request comes to."""
+
+    session: FetchSession | None
+    wanted: list[Wanted]
+    incremental: bool
+
+
+class FetchSessions:
+    """All sessions of a broker, bounded."""
+
+    def __init__(self, slots: int, random: Random) -> None:
+        self._slots = slots
+        self._random = random
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: FetchRequest, api_version: int, now_ms: int) -> Plan:
+        """Find or make the session; raises ApiError for the session errors of KIP-227."""
+        uses_topic_ids = api_version >= FETCH_BY_TOPIC_ID
+        if request.session_epoch > FIRST_EPOCH:
+            return self._continue(request, uses_topic_ids, now_ms)
+        if request.session_id != NO_SESSION:
+            self._sessions.pop(request.session_id, None)
+        wanted: dict[tuple[TopicKey, int], Wanted] = {}
+        for key, partition in _requested(request, uses_topic_ids):
+            _set(wanted, key, partition)
+        session = None
+        if request.session_epoch == FIRST_EPOCH and wanted:
+            session = self._open(uses_topic_ids, wanted, now_ms)
+        return Plan(session, list(wanted.values()), incremental=False)
+
+    def _continue(self, request: FetchRequest, uses_topic_ids: bool, now_ms: int) -> Plan:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
+        if session.uses_topic_ids != uses_topic_ids:
+            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session is by topic name or by id, not both")
+        if session.epoch != request.session_epoch:
+            raise ApiError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"fetch session {session.id} is at epoch {session.epoch}, not {request.session_epoch}",
+            )
+        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
+        self._used(session, now_ms)
+        session.update(request)
+        return Plan(session, list(session.wanted.values()), incremental=True)
+
+    def _open(
+        self, uses_topic_ids: bool, wanted: dict[tuple[TopicKey, int], Wanted], now_ms: int
+    ) -> FetchSession | None:
+        if len(self._sessions) >= self._slots and not self._evict(now_ms):
+            return None
+        session_id = self._random.randrange(1, EPOCH_MAX)
+        while session_id in self._sessions:
+            session_id = self._random.randrange(1, EPOCH_MAX)
+        session = FetchSession(session_id, uses_topic_ids, wanted)
+        self._used(session, now_ms)
+        return session
+
+    def _used(self, session: FetchSession, now_ms: int) -> None:
+        session.last_used_ms = now_ms
+        self._sessions.pop(session.id, None)
+        self._sessions[session.id] = session
+
+    def _evict(self, now_ms: int) -> bool:
+        """Drop the session unused for longest, if that is long."""
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.last_used_ms < EVICTION_MS:
+            return False
+        del self._sessions[oldest.id]
+        return True
+
+
+def _requested(request: FetchRequest, uses_topic_ids: bool) -> Iterator[tuple[tuple[TopicKey, int], FetchPartition]]:
+    for topic in request.topics:
+        name: TopicKey = topic.topic_id if uses_topic_ids else topic.topic
+        for partition in topic.partitions:
+            yield (name, partition.partition), partition
+
+
+def _set(all_wanted: dict[tuple[TopicKey, int], Wanted], key: tuple[TopicKey, int], asked: FetchPartition) -> None:
+    wanted = all_wanted.get(key)
+    if wanted is None:
+        wanted = all_wanted[key] = Wanted(*key)
+    wanted.fetch_offset = asked.fetch_offset
+    wanted.max_bytes = asked.partition_max_bytes
+    wanted.current_leader_epoch = asked.current_leader_epoch
+    wanted.last_fetched_epoch = asked.last_fetched_epoch

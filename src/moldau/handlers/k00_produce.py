@@ -1,0 +1,132 @@
+"""Produce, versions 0 to 13.
+
+Batches are appended as they were sent, in the order of the request. Each partition gets its own result: one bad batch
+does not hurt the others.
+
+- acks=0: no answer; an error closes the connection, which is the only way to tell. acks=1: answered after the
+  append. acks=-1: answered when the durability policy says so.
+- Versions 0-1 carry message sets v0, 2 carries v1: stored as batches v2. From 3 on exactly one batch v2 a partition.
+- 5+: the log start offset is told. 8+: an error message comes with the code (KIP-467). 13+: topics by id (KIP-516).
+
+Gaps: transactional writes are refused with INVALID_TXN_STATE until there is a transaction coordinator.
+"""
+
+from collections.abc import Awaitable
+
+from moldau.handlers.context import RequestContext
+from moldau.log.log import Log
+from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
+from moldau.protocol.messages.k00_produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from moldau.replication.durability import ACKS_ALL
+from moldau.replication.partition import Partition
+
+PRODUCE_BY_TOPIC_ID = 13  # KIP-516
+
+NO_ACKS = 0
+ACKS = (ACKS_ALL, NO_ACKS, 1)
+
+
+def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+    produce = _Produce(request, context)
+    response = ProduceResponse(responses=[produce.append_topic(topic) for topic in request.topic_data])
+    if request.acks == NO_ACKS:
+        produce.fail_loudly()
+        return None
+    syncing = context.services.durability.when_durable([partition.log for partition in produce.written], request.acks)
+    return response if syncing is None else _after_sync(syncing, produce.written, response)
+
+
+class _Produce:
+    """One request while its partitions are appended to."""
+
+    __slots__ = ("_acks", "_context", "_now_ms", "_refused", "failure", "written")
+
+    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
+        self._context = context
+        self._acks = request.acks
+        self._now_ms = context.services.clock.now_ms()
+        self._refused = _reason_to_refuse(request)
+        self.written: list[Partition] = []
+        self.failure: ApiError | None = None
+
+    def append_topic(self, topic: TopicProduceData) -> TopicProduceResponse:
+        if self._context.api_version < PRODUCE_BY_TOPIC_ID:
+            name: str | None = topic.name
+        else:
+            name = self._context.services.replicas.name_of(topic.topic_id)
+        return TopicProduceResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[self._append(name, data) for data in topic.partition_data],
+        )
+
+    def _append(self, topic: str | None, data: PartitionProduceData) -> PartitionProduceResponse:
+        try:
+            if self._refused is not None:
+                raise self._refused
+            if topic is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+            partition = self._context.services.replicas.get(topic, data.index)
+            result = partition.append(
+                data.records if data.records is not None else b"",
+                produce_version=self._context.api_version,
+                acks=self._acks,
+                now_ms=self._now_ms,
+            )
+        except ApiError as error:
+            self.failure = error
+            return PartitionProduceResponse(
+                index=data.index, error_code=error.code, base_offset=-1, error_message=error.message
+            )
+        self.written.append(partition)
+        return PartitionProduceResponse(
+            index=data.index,
+            base_offset=result.base_offset,
+            log_append_time_ms=result.log_append_time,
+            log_start_offset=partition.log.log_start_offset,
+        )
+
+    def fail_loudly(self) -> None:
+        if self.failure is not None:
+            raise ProtocolError(f"a write with acks=0 failed: {self.failure.message}")
+
+
+def _reason_to_refuse(request: ProduceRequest) -> ApiError | None:
+    if request.acks not in ACKS:
+        return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1, not {request.acks}")
+    if request.transactional_id is not None:
+        return ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet")
+    return None
+
+
+async def _after_sync(
+    syncing: Awaitable[frozenset[Log]], written: list[Partition], response: ProduceResponse
+) -> ProduceResponse:
+    """The answer once the disk has it; partitions whose sync failed get KAFKA_STORAGE_ERROR."""
+    failed = await syncing
+    if not failed:
+        return response
+    lost: set[tuple[str | bytes, int]] = set()
+    for partition in written:
+        if partition.log in failed:
+            topic, index = partition.topic_partition
+            lost.update([(topic, index), (partition.topic_id, index)])
+    return ProduceResponse(responses=[_without(lost, topic) for topic in response.responses])
+
+
+def _without(lost: set[tuple[str | bytes, int]], topic: TopicProduceResponse) -> TopicProduceResponse:
+    def result(each: PartitionProduceResponse) -> PartitionProduceResponse:
+        if (topic.name, each.index) in lost or (topic.topic_id, each.index) in lost:
+            return PartitionProduceResponse(index=each.index, error_code=ErrorCode.KAFKA_STORAGE_ERROR, base_offset=-1)
+        return each
+
+    return TopicProduceResponse(
+        name=topic.name, topic_id=topic.topic_id, partition_responses=list(map(result, topic.partition_responses))
+    )

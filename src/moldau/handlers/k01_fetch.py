@@ -1,0 +1,201 @@
+"""Fetch, versions 0 to 18.
+
+Answers at once when `min_bytes` are there, or when a partition has an error to tell; otherwise waits up to
+`max_wait_ms`. Record batches are not read: an answer holds regions of segment files.
+
+- `max_bytes` (3+) and each partition's `partition_max_bytes` cut the answer, but the first batch of the first partition
+  that has data comes whole even if it is larger (KIP-74). Versions 0 to 2 cut hard, as they did then.
+- Versions 0-1 get message sets v0, 2-3 get v1: converted, which costs. From 4 on batches go out as they are stored.
+- 7+: incremental sessions (KIP-227). 9+: leader epochs are checked (KIP-320). 12+: a diverging epoch is told.
+  13+: topics by id (KIP-516).
+- A topic with `compression.type=zstd` is refused below version 10 (KIP-110).
+
+Gaps: `rack_id` is not used (KIP-392 comes with replication).
+"""
+
+import asyncio
+from collections.abc import Awaitable
+
+from moldau.core.files import FileRegion
+from moldau.handlers.context import RequestContext
+from moldau.handlers.fetch_sessions import FETCH_BY_TOPIC_ID, NO_SESSION, Plan, Wanted
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.messages.k01_fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from moldau.records.legacy import down_convert
+from moldau.replication.delayed import DelayedFetch
+from moldau.replication.partition import Partition
+
+FETCH_CUTS_SOFTLY = 3  # KIP-74
+FETCH_BATCHES_V2 = 4  # KIP-98
+FETCH_ZSTD = 10  # KIP-110
+MESSAGE_SET_V1 = 2  # KIP-32
+
+READ_COMMITTED = 1
+
+
+def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
+    services = context.services
+    try:
+        plan = services.fetch_sessions.plan(request, context.api_version, services.clock.monotonic_ms())
+    except ApiError as error:
+        return FetchResponse(error_code=error.code)
+    fetch = _Fetch(request, context, plan)
+    fetch.read()
+    if fetch.is_enough or request.max_wait_ms <= 0:
+        return fetch.answer()
+    return DelayedFetch(
+        asyncio.get_running_loop(),
+        fetch.partitions,
+        needed_bytes=request.min_bytes - fetch.bytes_read,
+        max_wait_ms=request.max_wait_ms,
+        answer=fetch.read_again,
+    ).future
+
+
+class _Fetch:
+    """One request on its way to its answer."""
+
+    __slots__ = ("_context", "_plan", "_request", "_results", "bytes_read", "failed", "partitions")
+
+    def __init__(self, request: FetchRequest, context: RequestContext, plan: Plan) -> None:
+        self._request = request
+        self._context = context
+        self._plan = plan
+        self._results: list[tuple[Wanted, PartitionData]] = []
+        self.partitions: list[Partition] = []
+        self.bytes_read = 0
+        self.failed = False
+
+    @property
+    def is_enough(self) -> bool:
+        return self.failed or self.bytes_read >= self._request.min_bytes or not self.partitions
+
+    def read(self) -> None:
+        """Look into every wanted partition, within the limits."""
+        request, version = self._request, self._context.api_version
+        limit = min(request.max_bytes, self._context.services.config.int("fetch.max.bytes"))
+        min_one_batch = version >= FETCH_CUTS_SOFTLY
+        for wanted in self._plan.wanted:
+            result = self._read_partition(wanted, limit, min_one_batch)
+            self._results.append((wanted, result))
+            size = len(result.records) if result.records else 0
+            if size:
+                self.bytes_read += size
+                limit = max(0, limit - size)
+                min_one_batch = False
+
+    def read_again(self) -> FetchResponse:
+        """The answer after waiting."""
+        self._results.clear()
+        self.partitions.clear()
+        self.bytes_read = 0
+        self.read()
+        return self.answer()
+
+    def _read_partition(self, wanted: Wanted, limit: int, min_one_batch: bool) -> PartitionData:
+        try:
+            partition = self._find(wanted)
+            partition.check_leader_epoch(wanted.current_leader_epoch)
+            self.partitions.append(partition)
+            return self._read_log(partition, wanted, min(limit, wanted.max_bytes), min_one_batch)
+        except ApiError as error:
+            self.failed = True
+            return PartitionData(partition_index=wanted.index, error_code=error.code, high_watermark=-1, records=b"")
+
+    def _find(self, wanted: Wanted) -> Partition:
+        replicas = self._context.services.replicas
+        topic = wanted.topic
+        if isinstance(topic, bytes):
+            name = replicas.name_of(topic)
+            if name is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+            return replicas.get(name, wanted.index)
+        return replicas.get(topic, wanted.index)
+
+    def _read_log(self, partition: Partition, wanted: Wanted, max_bytes: int, min_one_batch: bool) -> PartitionData:
+        diverging = _diverging_epoch(partition, wanted)
+        committed = self._request.isolation_level == READ_COMMITTED
+        records: FileRegion | bytes | None = b""
+        if diverging is None:
+            region = partition.read(wanted.fetch_offset, max_bytes, committed=committed, min_one_batch=min_one_batch)
+            if region is not None:
+                records = self._in_the_clients_format(partition, region, wanted.fetch_offset)
+        else:
+            self.failed = True  # nothing to wait for: the client must truncate first
+        return PartitionData(
+            partition_index=wanted.index,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log.log_start_offset,
+            diverging_epoch=diverging or EpochEndOffset(),
+            aborted_transactions=_aborted(partition, wanted, records) if committed else None,
+            records=records,
+        )
+
+    def _in_the_clients_format(self, partition: Partition, region: FileRegion, offset: int) -> FileRegion | bytes:
+        version = self._context.api_version
+        if version < FETCH_ZSTD and partition.log.config.compression_type == "zstd":
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Fetch v{FETCH_ZSTD} or later")
+        if version >= FETCH_BATCHES_V2:
+            return region
+        return down_convert(region.read(), magic=1 if version >= MESSAGE_SET_V1 else 0, from_offset=offset)
+
+    def answer(self) -> FetchResponse:
+        session = self._plan.session
+        topics: list[FetchableTopicResponse] = []
+        last: object = None
+        for wanted, result in self._results:
+            if session is not None and not self._is_news(wanted, result):
+                continue
+            if wanted.topic != last:
+                last = wanted.topic
+                topics.append(self._topic(wanted))
+            topics[-1].partitions.append(result)
+        return FetchResponse(session_id=session.id if session else NO_SESSION, responses=topics)
+
+    def _is_news(self, wanted: Wanted, result: PartitionData) -> bool:
+        """Whether an incremental answer must mention this partition; remembers what is told."""
+        news = (
+            bool(result.records)
+            or result.error_code != 0
+            or wanted.sent_high_watermark != result.high_watermark
+            or wanted.sent_log_start != result.log_start_offset
+            or result.diverging_epoch.epoch >= 0
+            or not self._plan.incremental
+        )
+        failed = result.error_code != 0  # then the next good answer is news
+        wanted.sent_high_watermark = -1 if failed else result.high_watermark
+        wanted.sent_log_start = result.log_start_offset
+        if result.records and self._plan.session is not None:
+            self._plan.session.served(wanted)
+        return news
+
+    def _topic(self, wanted: Wanted) -> FetchableTopicResponse:
+        if self._context.api_version >= FETCH_BY_TOPIC_ID and isinstance(wanted.topic, bytes):
+            return FetchableTopicResponse(topic_id=wanted.topic, partitions=[])
+        return FetchableTopicResponse(topic=str(wanted.topic), partitions=[])
+
+
+def _diverging_epoch(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
+    """KIP-595: where the log of a follower that last fetched in another epoch parts from ours."""
+    if wanted.last_fetched_epoch < 0:
+        return None
+    epoch, end_offset = partition.log.epoch_end_offset(wanted.last_fetched_epoch)
+    if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
+        return None
+    return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+
+
+def _aborted(partition: Partition, wanted: Wanted, records: FileRegion | bytes | None) -> list[AbortedTransaction]:
+    """Aborted transactions that a `read_committed` consumer must leave out of what it gets."""
+    if not records:
+        return []
+    found = partition.log.aborted_transactions(wanted.fetch_offset, partition.last_stable_offset)
+    return [AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset) for each in found]

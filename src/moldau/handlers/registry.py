@@ -1,0 +1,44 @@
+"""Which API keys are served: exactly those with a file `kNN_name.py` in this directory.
+
+A handler serves all versions of its tables. Its module is imported at the first request.
+"""
+
+import importlib
+import os
+import re
+from collections.abc import Awaitable, Callable
+from functools import cache
+from typing import Any
+
+from moldau.handlers.context import RequestContext
+from moldau.protocol.apis import find
+from moldau.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
+from moldau.protocol.schema import Message
+
+Handler = Callable[[Any, RequestContext], Message | Awaitable[Message] | None]
+
+
+@cache
+def modules() -> dict[int, str]:
+    """API key to the name of its handler's module, in key order."""
+    names = (re.fullmatch(r"(k(\d+)_\w+)\.py", entry) for entry in os.listdir(os.path.dirname(__file__)))
+    return dict(sorted((int(match[2]), match[1]) for match in names if match))
+
+
+def served_versions(key: int) -> tuple[int, int] | None:
+    """First and last version served of an API key, None if it has no handler."""
+    api = find(key) if key in modules() else None
+    return None if api is None else (api.min_version, api.max_version)
+
+
+def handler(key: int) -> Handler:
+    """The function that answers requests of this key."""
+    handle: Handler = importlib.import_module(f"moldau.handlers.{modules()[key]}").handle
+    return handle
+
+
+def api_versions_answer(error_code: int = 0) -> ApiVersionsResponse:
+    """What we serve, as clients are told."""
+    served = [api for api in map(find, modules()) if api is not None]
+    ranges = [ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version) for api in served]
+    return ApiVersionsResponse(error_code=error_code, api_keys=ranges)

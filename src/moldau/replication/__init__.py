@@ -1,0 +1,1 @@
+"""One partition as its leader and followers see it."""

@@ -1,0 +1,39 @@
+"""When a write is safe enough to be acknowledged: a named policy (`log.flush.policy`).
+
+`group`: acks=all is answered after a sync that began after the write. One sync serves every write before it, so its
+cost is shared. `os`: at once, as Apache Kafka does: the page cache holds it and replication is the durability.
+Under both, `flush.messages` asks for a sync after so many records, whatever the acks.
+"""
+
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+from moldau.log.log import Log
+
+ACKS_ALL = -1
+
+
+class Committer(Protocol):
+    """Makes logs durable together."""
+
+    def commit(self, logs: Sequence[Log]) -> Awaitable[frozenset[Log]]:
+        """Done when all that was appended to `logs` before is on disk; the result are those whose sync failed."""
+        ...
+
+
+class Durability:
+    """Decides which writes wait for a sync."""
+
+    __slots__ = ("_acks_all_is_synced", "_committer")
+
+    def __init__(self, policy: str, committer: Committer) -> None:
+        self._acks_all_is_synced = policy == "group"
+        self._committer = committer
+
+    def when_durable(self, logs: Sequence[Log], acks: int) -> Awaitable[frozenset[Log]] | None:
+        """None if what was appended may be acknowledged now."""
+        if acks == ACKS_ALL and self._acks_all_is_synced:
+            due = logs
+        else:
+            due = [log for log in logs if log.log_end_offset - log.recovery_point >= log.config.flush_messages]
+        return self._committer.commit(due) if due else None
