@@ -1,4 +1,4 @@
-"""Every version of every served API key gets an answer that reads back, from an empty request and from one with content."""
+"""Every version of every served API key gets an answer that reads back, empty request or not."""
 
 from collections.abc import Iterator
 

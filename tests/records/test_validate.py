@@ -1,10 +1,10 @@
 import random
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import pytest
 
+from moldau.core.files import Buffer
 from moldau.core.invariants import InvariantError
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records import legacy
@@ -12,6 +12,7 @@ from moldau.records.batch import BODY_START, Record, build_batch, iter_records, 
 from moldau.records.compression import Codec
 from moldau.records.validate import (
     TIMESTAMP_UNLIMITED_MS,
+    AppendRules,
     InvalidRecordsError,
     PreparedBatch,
     prepare_for_append,
@@ -32,7 +33,11 @@ DIFFERENT = {
     **{f"v{magic}_{codec}_cut": "INVALID_RECORD" for magic in (0, 1) for codec in ("gzip", "snappy", "lz4")},
 }
 
-prepare = partial(prepare_for_append, produce_version=11, now_ms=NOW, max_message_bytes=1_048_588)
+
+def prepare(
+    data: Buffer, *, produce_version: int = 11, max_message_bytes: int = 1_048_588, **rules: Any
+) -> PreparedBatch:
+    return prepare_for_append(data, AppendRules(max_message_bytes, **rules), produce_version, NOW)
 
 
 def settings(config: dict[str, str]) -> dict[str, Any]:
@@ -54,7 +59,7 @@ def stored(prepared: PreparedBatch) -> bytes:
 
 def outcome(case: Case) -> str:
     try:
-        [prepared] = prepare_for_append(case.data, produce_version=case.version, now_ms=NOW, **settings(case.config))
+        prepared = prepare_for_append(case.data, AppendRules(**settings(case.config)), case.version, NOW)
     except ApiError as error:
         return error.code.name
     assert prepared.header._replace(base_offset=0, partition_leader_epoch=0) == read_header(stored(prepared))
@@ -84,13 +89,13 @@ def test_every_case_was_put_to_apache_kafka() -> None:
 @pytest.mark.parametrize("name", read_vectors("librdkafka.txt"))
 def test_what_librdkafka_sends_is_kept_as_it_is(name: str) -> None:
     data = read_vectors("librdkafka.txt")[name]
-    [prepared] = prepare(data)
+    prepared = prepare(data)
     assert prepared.body == data[BODY_START:]
 
 
 def test_a_common_batch_is_not_copied() -> None:
     frame = memoryview(b"request" + build_batch(RECORDS))
-    [prepared] = prepare(frame[7:])
+    prepared = prepare(frame[7:])
     assert prepared.body.obj is frame.obj
     assert prepared.header == read_header(frame, 7)
     assert prepared.size == len(frame) - 7
@@ -99,7 +104,7 @@ def test_a_common_batch_is_not_copied() -> None:
 @pytest.mark.parametrize("codec", Codec)
 def test_a_compacted_topic_keeps_the_bytes_of_a_good_batch(codec: Codec) -> None:
     batch = build_batch(RECORDS, codec=codec)
-    [prepared] = prepare(batch, is_compacted=True)
+    prepared = prepare(batch, is_compacted=True)
     assert prepared.body.obj is batch
 
 
@@ -122,7 +127,7 @@ def test_append_time_is_put_on_a_batch_without_opening_it() -> None:
     batch = changed(build_batch(RECORDS, codec=Codec.GZIP), producer_id=3, producer_epoch=1, base_sequence=5)
     not_gzip = batch[:61] + b"?" * (len(batch) - 61)
     closed = changed(not_gzip)
-    [prepared] = prepare(closed, message_timestamp_type="LogAppendTime")
+    prepared = prepare(closed, message_timestamp_type="LogAppendTime")
     assert prepared.header.is_log_append_time
     assert (prepared.header.max_timestamp, prepared.header.producer_id) == (NOW, 3)
     assert stored(prepared)[61:] == not_gzip[61:]
@@ -130,7 +135,7 @@ def test_append_time_is_put_on_a_batch_without_opening_it() -> None:
 
 def test_transactional_batches_need_a_producer_id() -> None:
     batch = build_batch(RECORDS, producer_id=3, producer_epoch=0, base_sequence=0, is_transactional=True)
-    assert prepare(batch)[0].header.is_transactional
+    assert prepare(batch).header.is_transactional
     with pytest.raises(ApiError) as error:
         prepare(changed(batch, producer_id=-1, producer_epoch=-1, base_sequence=-1))
     assert error.value.code == ErrorCode.INVALID_RECORD
@@ -138,7 +143,7 @@ def test_transactional_batches_need_a_producer_id() -> None:
 
 def test_recompression_keeps_producer_and_flags() -> None:
     batch = build_batch(RECORDS, producer_id=3, producer_epoch=2, base_sequence=8, is_transactional=True)
-    [prepared] = prepare(batch, compression_type="lz4")
+    prepared = prepare(batch, compression_type="lz4")
     header = prepared.header
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (3, 2, 8)
     assert (header.is_transactional, header.codec) == (True, Codec.LZ4)

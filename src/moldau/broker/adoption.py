@@ -39,5 +39,9 @@ async def adopt_topics(metadata: Metadata, logs: Iterable[Log], broker_id: int) 
     for topic, partitions in found.items():
         count = max(partitions) + 1
         topic_id = next((each.topic_id for each in partitions.values() if each.topic_id), None)
-        await metadata.create_topic(topic, [[broker_id]] * count, topic_id=topic_id)
+        image = await metadata.create_topic(topic, [[broker_id]] * count, topic_id=topic_id)
+        for index, each in partitions.items():
+            # Ours is a new leader: its epoch is past every epoch in the log, or divergence could not be told (KIP-101).
+            epoch = each.leader_epochs.latest + 1
+            await metadata.update_partition(topic, index, image.partitions[index]._replace(leader_epoch=epoch))
         log.info("topic %s with %d partitions was found on disk", topic, count)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import SystemRandom
 
@@ -25,6 +25,7 @@ from moldau.core.real_files import RealFiles
 from moldau.core.topic_config import TopicConfig
 from moldau.handlers.context import Services
 from moldau.log.data_directory import DirectoryError
+from moldau.log.log import Log
 from moldau.log.manager import LogManager
 from moldau.replication.durability import Durability
 from moldau.replication.replicas import Replicas
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 METADATA_FILE = "metadata.sqlite"
 SYNC_THREADS = 4
 COLD_READ_THREADS = 2
-IDLE_CHECK_MS = 10_000
+IDLE_CHECK_MS_MAX = 10_000
 INTERVAL_MS_MAX = 86_400_000
 
 
@@ -52,6 +53,7 @@ class Broker:
         self._random = SystemRandom()
         self._threads = ThreadPoolExecutor(SYNC_THREADS, "moldau-sync")
         self._cold_reads = ThreadPoolExecutor(COLD_READ_THREADS, "moldau-read")
+        self._loop: asyncio.AbstractEventLoop
         self._periodic: list[Periodic] = []
         self._background: set[asyncio.Future[None]] = set()
         self._services: Services
@@ -63,9 +65,12 @@ class Broker:
             config.data_directories,
             config_of=self._topic_config,
             new_uuid=lambda: os.urandom(16),
+            on_offline=self._directory_failed,
+            producer_id_expiration_ms=config.int("producer.id.expiration.ms"),
         )
         self.broker_id = BrokerId(-1)
         self.addresses: list[str] = []
+        self.failed: asyncio.Event
 
     @property
     def services(self) -> Services:
@@ -74,6 +79,8 @@ class Broker:
 
     async def start(self) -> None:
         """Open the data, then the ports."""
+        self._loop = asyncio.get_running_loop()
+        self.failed = asyncio.Event()
         try:
             self._logs.lock()
             await self._open_store()
@@ -110,7 +117,7 @@ class Broker:
         config = self._config.with_dynamic(
             image.broker_configs.get(WHOLE_CLUSTER, {}), image.broker_configs.get(str(self.broker_id), {})
         )
-        committer = GroupCommit(asyncio.get_running_loop(), self._threads)
+        committer = GroupCommit(self._loop, self._threads)
         self._services = Services(
             broker_id=self.broker_id,
             config=config,
@@ -124,9 +131,8 @@ class Broker:
         self._logs.load()
 
     async def _bind(self) -> None:
-        loop = asyncio.get_running_loop()
         services = self._services
-        self._listeners = Listeners(loop, lambda: services.config, Dispatcher(services), self._cold_reads)
+        self._listeners = Listeners(self._loop, lambda: services.config, Dispatcher(services), self._cold_reads)
         advertised = {listener.name: listener for listener in self._config.advertised_listeners}
         self._endpoints: list[Endpoint] = []
         for listener in self._config.listeners:
@@ -156,13 +162,16 @@ class Broker:
         def interval(name: str) -> Callable[[], int]:
             return lambda: max(1, min(INTERVAL_MS_MAX, self._services.config.long(name)))
 
-        loop = asyncio.get_running_loop()
         self._periodic = [
-            Periodic(loop, interval("log.retention.check.interval.ms"), self._apply_retention),
-            Periodic(loop, interval("log.flush.offset.checkpoint.interval.ms"), self._checkpoint),
-            Periodic(loop, interval("log.flush.scheduler.interval.ms"), self._flush_due),
-            Periodic(loop, lambda: IDLE_CHECK_MS, self._listeners.close_idle),
+            Periodic(self._loop, interval("log.retention.check.interval.ms"), self._apply_retention),
+            Periodic(self._loop, interval("log.flush.offset.checkpoint.interval.ms"), self._checkpoint),
+            Periodic(self._loop, interval("log.flush.scheduler.interval.ms"), self._flush_due),
+            Periodic(self._loop, self._idle_check_ms, self._listeners.close_idle),
         ]
+
+    def _idle_check_ms(self) -> int:
+        idle_ms = self._services.config.long("connections.max.idle.ms")
+        return min(IDLE_CHECK_MS_MAX, idle_ms // 2) if idle_ms > 1 else IDLE_CHECK_MS_MAX
 
     def _apply_retention(self) -> None:
         now_ms = self._clock.now_ms()
@@ -186,12 +195,18 @@ class Broker:
         self._in_thread(lambda: [each.sync() for each in self._logs if each.log_end_offset > each.recovery_point])
 
     def _in_thread(self, work: Callable[[], object]) -> None:
-        future = asyncio.get_running_loop().run_in_executor(self._threads, lambda: _logged(work))
+        future = self._loop.run_in_executor(self._threads, lambda: _logged(work))
         self._background.add(future)
         future.add_done_callback(self._background.discard)
 
     def _high_watermarks(self) -> dict[TopicPartition, int]:
         return {partition.topic_partition: partition.high_watermark for partition in self._services.replicas}
+
+    def _directory_failed(self, path: str, _: Sequence[Log]) -> None:
+        """A broker without a directory left has nothing to serve: whoever runs it stops it. May come from a thread."""
+        if all(directory.failure is not None for directory in self._logs.directories):
+            log.critical("%s failed and no data directory is left", path)
+            self._loop.call_soon_threadsafe(self.failed.set)
 
     async def stop(self) -> None:
         """Answer nobody any more, then leave the files so that the next start has nothing to check."""
@@ -200,7 +215,7 @@ class Broker:
         self._listeners.close()
         if self._background:
             await asyncio.wait(self._background)
-        self._logs.close(self._high_watermarks())
+        self._logs.close(self._high_watermarks(), self._threads)
         await self._release()
 
     async def _release(self) -> None:

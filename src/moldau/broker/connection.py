@@ -37,8 +37,8 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_answers",
-        "_dispatcher",
-        "_executor",
+        "_cold_reads",
+        "_dispatch",
         "_frames",
         "_loop",
         "_owner",
@@ -61,11 +61,11 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self._loop = loop
         self._owner = owner
-        self._dispatcher = dispatcher
-        self._executor = cold_reads
+        self._dispatch = dispatcher.dispatch
+        self._cold_reads = cold_reads
         self._reader = FrameReader(request_bytes_max)
-        self._frames: deque[Frame] = deque()
-        self._answers: deque[list[Chunk] | Later] = deque()
+        self._frames: deque[Frame] = deque()  # read, and not taken up yet
+        self._answers: deque[list[Chunk] | Later] = deque()  # taken up, and not sent yet
         self._reading_paused = False
         self._transport: asyncio.Transport
         self._sender: Sender
@@ -74,13 +74,13 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's looks like one and is none
-        self._sender = Sender(self._loop, self._transport, self._executor, self._serve)
+        self._sender = Sender(self._loop, self._transport, self._cold_reads, self._serve)
         address = transport.get_extra_info("peername") or ("unknown", 0)
         self.peer.host, self.peer.port = str(address[0]), int(address[1])
         if not self._owner.opened(self):
-            transport.abort()
+            self._transport.abort()
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, _: Exception | None) -> None:
         self._frames.clear()
         for answer in self._answers:
             if isinstance(answer, Later):
@@ -95,8 +95,8 @@ class Connection(asyncio.Protocol):
             self._frames.extend(self._reader.feed(data))
         except ProtocolError as error:
             self._refuse(error)
-            return
-        self._serve()
+        else:
+            self._serve()
 
     def pause_writing(self) -> None:
         self._sender.transport_full()
@@ -121,27 +121,34 @@ class Connection(asyncio.Protocol):
         """Take up waiting requests while there is room, send what is ready, and read on or not accordingly."""
         frames = self._frames
         try:
-            while self._has_room() and frames:
-                self._take_up(frames.popleft())
-                if not frames or not self._has_room():
-                    self._send_ready()
+            while frames and self._sender.idle and len(self._answers) < REQUESTS_IN_FLIGHT_MAX:
+                self._take_up()
         except ProtocolError as error:
             self._refuse(error)
-            return
-        if bool(frames) != self._reading_paused and not self._transport.is_closing():
-            self._reading_paused = bool(frames)
-            (self._transport.pause_reading if frames else self._transport.resume_reading)()
+        else:
+            if bool(frames) != self._reading_paused:
+                self._read_on(not frames)
 
-    def _has_room(self) -> bool:
-        return len(self._answers) < REQUESTS_IN_FLIGHT_MAX and self._sender.idle
+    def _take_up(self) -> None:
+        """Work on as many waiting requests as there is room for; what is ready goes out in one write."""
+        frames, answers, ready = self._frames, self._answers, list[Chunk]()
+        while frames and len(answers) < REQUESTS_IN_FLIGHT_MAX:
+            answer = self._dispatch(frames.popleft(), self.peer)
+            if isinstance(answer, Later):
+                answers.append(answer)
+                answer.when_done(self._later_done)
+            elif answer is not None:
+                if answers:
+                    answers.append(answer)
+                else:
+                    ready += answer
+        if ready:
+            self._sender.send(ready)
 
-    def _take_up(self, frame: Frame) -> None:
-        answer = self._dispatcher.dispatch(frame, self.peer)
-        if answer is None:
-            return
-        self._answers.append(answer)
-        if isinstance(answer, Later):
-            answer.when_done(self._later_done)
+    def _read_on(self, on: bool) -> None:
+        if not self._transport.is_closing():
+            self._reading_paused = not on
+            (self._transport.resume_reading if on else self._transport.pause_reading)()
 
     def _later_done(self, later: Later) -> None:
         if later.failed:
@@ -151,19 +158,15 @@ class Connection(asyncio.Protocol):
             self._serve()
 
     def _send_ready(self) -> None:
-        answers = self._answers
-        chunks: list[Chunk] = []
+        """Send the answers at the head of the queue that are ready."""
+        answers, ready = self._answers, list[Chunk]()
         while answers:
-            first = answers[0]
-            if isinstance(first, Later):
-                if first.chunks is None:
-                    break
-                chunks.extend(first.chunks)
-            else:
-                chunks.extend(first)
+            chunks = answers[0].chunks if isinstance(answers[0], Later) else answers[0]
+            if chunks is None:
+                break
+            ready += chunks
             answers.popleft()
-        if chunks:
-            self._sender.send(chunks)
+        self._sender.send(ready)
 
     def _refuse(self, error: ProtocolError) -> None:
         log.warning("closing the connection of %s: %s", self.peer, error)

@@ -17,7 +17,7 @@ from moldau.core.properties import parse_properties
 log = logging.getLogger("moldau")
 
 USAGE_ERROR = 2
-START_ERROR = 1
+FAILED = 1
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         return _new_event_loop().run_until_complete(_serve(config))
     except BrokerStartError as error:
-        return _complain(str(error), START_ERROR)
+        return _complain(str(error), FAILED)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,9 +88,10 @@ async def _serve(config: BrokerConfig) -> int:
     broker = Broker(config)
     await broker.start()
     print(f"moldau: broker {broker.broker_id} is ready at {', '.join(broker.addresses)}", flush=True)  # noqa: T201  a promise
-    await stop.wait()
+    waits = [asyncio.ensure_future(event.wait()) for event in (stop, broker.failed)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     await broker.stop()
-    return os.EX_OK
+    return os.EX_OK if stop.is_set() else FAILED
 
 
 def _complain(message: str, code: int) -> int:

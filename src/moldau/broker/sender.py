@@ -15,8 +15,12 @@ from concurrent.futures import Executor
 
 from moldau.core.files import FileRegion
 
-SENDFILE_BYTES_MIN = 4096
-"""Below this a `pread` and one shared `writelines` beat two system calls of their own."""
+SENDFILE_BYTES_MIN = 131072
+"""Below this a `pread` and a share in one `writelines` cost less than `sendmsg` and `sendfile` (measured: 0.98 against
+1.28 CPU seconds per GB with six regions of 64 KiB)."""
+
+READ_AHEAD_BYTES_MAX = 262144
+"""What is read into memory before the socket has taken it: a client that does not read costs no more."""
 
 COLD_READ_STEP_BYTES = 1 << 20
 
@@ -78,8 +82,7 @@ class Sender:
         """The connection is gone: drop what was not sent."""
         self._queue.clear()
         if self._socket is not None:
-            if self._waiting:
-                self._loop.remove_writer(self._socket.fileno())
+            self._loop.remove_writer(self._socket.fileno())
             self._socket.close()
             self._socket = None
 
@@ -93,50 +96,52 @@ class Sender:
         queue = self._queue
         while queue and not self._transport_full and not self._transport.is_closing():
             run = self._take_bytes()
-            if not queue:
+            head = queue[0] if queue else None
+            if not isinstance(head, FileRegion):
                 self._transport.writelines(run)
-            elif (run and not self._send_before_region(run)) or not self._send_region():
+            elif not is_cached(head):
+                self._transport.writelines(run)
+                self._warm(head)
+                return
+            elif not _is_worth_sendfile(head):
+                self._transport.writelines(run)
+            elif not (self._send_before_region(run) and self._send_region(head)):
                 return
 
     def _take_bytes(self) -> list[bytes | memoryview]:
-        """The bytes up to the next region that is worth a `sendfile`."""
+        """The bytes up to the next region for `sendfile` or for the disk, or as many as may be read ahead."""
         queue = self._queue
         run: list[bytes | memoryview] = []
-        while queue:
+        read_bytes = 0
+        while queue and read_bytes < READ_AHEAD_BYTES_MAX:
             chunk = queue[0]
             if not isinstance(chunk, FileRegion):
                 run.append(chunk)
-            elif chunk.size < SENDFILE_BYTES_MIN or chunk.file.fileno() < 0:
-                run.append(chunk.read())
-            else:
+            elif _is_worth_sendfile(chunk) or not is_cached(chunk):
                 break
+            else:
+                run.append(chunk.read())
+                read_bytes += chunk.size
             queue.popleft()
         return run
 
     def _send_before_region(self, run: list[bytes | memoryview]) -> bool:
         """Send `run` so that the kernel joins it with what follows; False if the socket is full."""
-        total = sum(map(len, run))
         try:
-            sent = self._own_socket().sendmsg(run, (), socket.MSG_MORE)
+            sent = self._own_socket().sendmsg(run, (), socket.MSG_MORE) if run else 0
         except BlockingIOError:
             sent = 0
         except OSError:
             self._transport.abort()
             return False
-        if sent == total:
+        if sent == sum(map(len, run)):
             return True
         self._queue.appendleft(b"".join(run)[sent:])
         self._wait_for_room()
         return False
 
-    def _send_region(self) -> bool:
-        """Send the region at the head of the queue; False if it has to wait."""
-        region = self._queue[0]
-        if not isinstance(region, FileRegion):
-            return True
-        if not is_cached(region):
-            self._warm(region)
-            return False
+    def _send_region(self, region: FileRegion) -> bool:
+        """Send the region at the head of the queue; False if the socket is full."""
         try:
             sent = os.sendfile(self._own_socket().fileno(), region.file.fileno(), region.position, region.size)
         except BlockingIOError:
@@ -176,18 +181,24 @@ class Sender:
         self._waiting = False
         if done.cancelled() or done.exception() is not None:
             self._transport.abort()
-        elif self._socket is not None and not self._transport.is_closing():
+        elif self._queue:
             self._resume()
 
 
+def _is_worth_sendfile(region: FileRegion) -> bool:
+    return region.size >= SENDFILE_BYTES_MIN and region.file.fileno() >= 0
+
+
 def is_cached(region: FileRegion) -> bool:
-    """Whether the page cache has the first and the last byte; True where the file system cannot say."""
+    """Whether the page cache has the first and the last byte; True where nobody can say."""
+    if region.file.fileno() < 0:
+        return True
     return _byte_is_cached(region, region.position) and _byte_is_cached(region, region.position + region.size - 1)
 
 
 def _byte_is_cached(region: FileRegion, position: int) -> bool:
     try:
-        os.preadv(region.file.fileno(), [bytearray(1)], position, os.RWF_NOWAIT)
+        os.preadv(region.file.fileno(), (bytearray(1),), position, os.RWF_NOWAIT)
     except BlockingIOError:
         return False
     except OSError:

@@ -1,1 +1,1 @@
-"""Ids, clock, files, invariants, limits and config definitions: what every other layer may use. Imports nothing of ours."""
+"""Ids, clock, files, invariants, limits and config definitions: what every layer may use. Imports nothing of ours."""

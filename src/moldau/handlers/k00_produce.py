@@ -17,6 +17,7 @@ from moldau.handlers.context import RequestContext
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
 from moldau.protocol.messages.k00_produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -24,6 +25,7 @@ from moldau.protocol.messages.k00_produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from moldau.records.validate import InvalidRecordsError
 from moldau.replication.durability import ACKS_ALL
 from moldau.replication.partition import Partition
 
@@ -39,28 +41,28 @@ def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse 
     if request.acks == NO_ACKS:
         produce.fail_loudly()
         return None
-    syncing = context.services.durability.when_durable([partition.log for partition in produce.written], request.acks)
-    return response if syncing is None else _after_sync(syncing, produce.written, response)
+    written = produce.written
+    syncing = context.services.durability.when_durable([each.log for each in written], request.acks)
+    return response if syncing is None else _after_sync(syncing, written, response)
 
 
 class _Produce:
     """One request while its partitions are appended to."""
 
-    __slots__ = ("_acks", "_context", "_now_ms", "_refused", "failure", "written")
+    __slots__ = ("_acks", "_now_ms", "_refused", "_replicas", "_version", "failure", "written")
 
     def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
-        self._context = context
-        self._acks = request.acks
+        self._replicas = context.services.replicas
+        self._version = context.api_version
         self._now_ms = context.services.clock.now_ms()
+        self._acks = request.acks
         self._refused = _reason_to_refuse(request)
         self.written: list[Partition] = []
         self.failure: ApiError | None = None
 
     def append_topic(self, topic: TopicProduceData) -> TopicProduceResponse:
-        if self._context.api_version < PRODUCE_BY_TOPIC_ID:
-            name: str | None = topic.name
-        else:
-            name = self._context.services.replicas.name_of(topic.topic_id)
+        by_id = self._version >= PRODUCE_BY_TOPIC_ID
+        name = self._replicas.name_of(topic.topic_id) if by_id else topic.name
         return TopicProduceResponse(
             name=topic.name,
             topic_id=topic.topic_id,
@@ -73,18 +75,13 @@ class _Produce:
                 raise self._refused
             if topic is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-            partition = self._context.services.replicas.get(topic, data.index)
+            partition = self._replicas.get(topic, data.index)
             result = partition.append(
-                data.records if data.records is not None else b"",
-                produce_version=self._context.api_version,
-                acks=self._acks,
-                now_ms=self._now_ms,
+                data.records or b"", produce_version=self._version, acks=self._acks, now_ms=self._now_ms
             )
         except ApiError as error:
             self.failure = error
-            return PartitionProduceResponse(
-                index=data.index, error_code=error.code, base_offset=-1, error_message=error.message
-            )
+            return _refusal(data.index, error)
         self.written.append(partition)
         return PartitionProduceResponse(
             index=data.index,
@@ -96,6 +93,20 @@ class _Produce:
     def fail_loudly(self) -> None:
         if self.failure is not None:
             raise ProtocolError(f"a write with acks=0 failed: {self.failure.message}")
+
+
+def _refusal(index: int, error: ApiError) -> PartitionProduceResponse:
+    blamed = error.record_errors if isinstance(error, InvalidRecordsError) else ()
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=each.batch_index, batch_index_error_message=each.message)
+            for each in blamed
+        ],
+        error_message=error.message,
+    )
 
 
 def _reason_to_refuse(request: ProduceRequest) -> ApiError | None:

@@ -38,6 +38,7 @@ FETCH_ZSTD = 10  # KIP-110
 MESSAGE_SET_V1 = 2  # KIP-32
 
 READ_COMMITTED = 1
+NO_DIVERGENCE = EpochEndOffset()
 
 
 def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
@@ -134,7 +135,7 @@ class _Fetch:
             high_watermark=partition.high_watermark,
             last_stable_offset=partition.last_stable_offset,
             log_start_offset=partition.log.log_start_offset,
-            diverging_epoch=diverging or EpochEndOffset(),
+            diverging_epoch=diverging or NO_DIVERGENCE,
             aborted_transactions=_aborted(partition, wanted, records) if committed else None,
             records=records,
         )

@@ -70,15 +70,15 @@ class PreparedBatch(NamedTuple):
         return BODY_START + len(self.body)
 
 
-class _Rules(NamedTuple):
-    """The settings of the topic, for the functions off the common path."""
+class AppendRules(NamedTuple):
+    """The settings of a topic that decide what is stored."""
 
     max_message_bytes: int
-    compression_type: str
-    message_timestamp_type: str
-    timestamp_before_max_ms: int
-    timestamp_after_max_ms: int
-    is_compacted: bool
+    compression_type: str = KEEP_CODEC
+    message_timestamp_type: str = CREATE_TIME
+    timestamp_before_max_ms: int = TIMESTAMP_UNLIMITED_MS
+    timestamp_after_max_ms: int = TIMESTAMP_UNLIMITED_MS
+    is_compacted: bool = False
 
     @property
     def is_log_append_time(self) -> bool:
@@ -107,20 +107,10 @@ class InvalidRecordsError(ApiError):
         self.record_errors = tuple(errors)
 
 
-def prepare_for_append(
-    data: Buffer,
-    *,
-    produce_version: int,
-    now_ms: int,
-    max_message_bytes: int,
-    compression_type: str = "producer",
-    message_timestamp_type: str = "CreateTime",
-    timestamp_before_max_ms: int = TIMESTAMP_UNLIMITED_MS,
-    timestamp_after_max_ms: int = TIMESTAMP_UNLIMITED_MS,
-    is_compacted: bool = False,
-) -> list[PreparedBatch]:
-    """What a producer sent for one partition, checked, as the batches to append: today always one."""
+def prepare_for_append(data: Buffer, rules: AppendRules, produce_version: int, now_ms: int) -> PreparedBatch:
+    """What a producer sent for one partition, checked, as the batch to append."""
     if len(data) >= BATCH_HEADER_BYTES and data[MAGIC_POSITION] == MAGIC_V2:
+        max_message_bytes, compression_type, timestamp_type, before_max_ms, after_max_ms, is_compacted = rules
         header: BatchHeader = _new_tuple(BatchHeader, _unpack_header(data))
         (
             base_offset, batch_length, _, _, crc, attributes, last_offset_delta, base_timestamp, max_timestamp,
@@ -134,23 +124,15 @@ def prepare_for_append(
             and not attributes & _REWRITTEN_OR_REFUSED
             and (codec < _ZSTD or (codec == _ZSTD and produce_version >= PRODUCE_ALLOWS_ZSTD))
             and (base_sequence >= 0 if producer_id > NO_PRODUCER_ID else not attributes & TRANSACTIONAL_FLAG)
-            and max_timestamp - now_ms <= timestamp_after_max_ms
-            and (now_ms - base_timestamp <= timestamp_before_max_ms or base_timestamp == NO_TIMESTAMP)
+            and max_timestamp - now_ms <= after_max_ms
+            and (now_ms - base_timestamp <= before_max_ms or base_timestamp == NO_TIMESTAMP)
             and not is_compacted
-            and message_timestamp_type == CREATE_TIME
+            and timestamp_type == CREATE_TIME
             and (compression_type == KEEP_CODEC or CODECS_BY_NAME[compression_type] == codec)
             and crc32c((view := memoryview(data))[CRC_START:]) == crc
         ):
-            return [PreparedBatch(header, view[BODY_START:])]
-    rules = _Rules(
-        max_message_bytes,
-        compression_type,
-        message_timestamp_type,
-        timestamp_before_max_ms,
-        timestamp_after_max_ms,
-        is_compacted,
-    )
-    return [_prepare(data, rules, produce_version, now_ms)]
+            return _new_tuple(PreparedBatch, (header, view[BODY_START:]))
+    return _prepare(data, rules, produce_version, now_ms)
 
 
 def prepare_own_batch(batch: Buffer) -> PreparedBatch:
@@ -158,7 +140,7 @@ def prepare_own_batch(batch: Buffer) -> PreparedBatch:
     return PreparedBatch(read_header(batch), memoryview(batch)[BODY_START:])
 
 
-def _prepare(data: Buffer, rules: _Rules, produce_version: int, now_ms: int) -> PreparedBatch:
+def _prepare(data: Buffer, rules: AppendRules, produce_version: int, now_ms: int) -> PreparedBatch:
     """All the rest, and the refusals, in the order in which Kafka comes to them."""
     frames = legacy.split_frames(data)
     if not frames:
@@ -176,7 +158,7 @@ def _prepare(data: Buffer, rules: _Rules, produce_version: int, now_ms: int) -> 
     return _prepare_v2(frames[0], header, rules, now_ms)
 
 
-def _check_batch(batch: memoryview, header: BatchHeader, rules: _Rules) -> None:
+def _check_batch(batch: memoryview, header: BatchHeader, rules: AppendRules) -> None:
     """What the header says is what a client may send."""
     count = header.record_count
     if header.base_offset != 0:
@@ -195,7 +177,7 @@ def _check_batch(batch: memoryview, header: BatchHeader, rules: _Rules) -> None:
         raise _invalid("a transactional batch has no producer id")
 
 
-def _prepare_v2(view: memoryview, header: BatchHeader, rules: _Rules, now_ms: int) -> PreparedBatch:
+def _prepare_v2(view: memoryview, header: BatchHeader, rules: AppendRules, now_ms: int) -> PreparedBatch:
     _check_timestamp_type(header.is_log_append_time, header.max_timestamp, rules)
     target = rules.target_codec(header.codec)
     if rules.is_compacted or target != header.codec:
@@ -205,7 +187,9 @@ def _prepare_v2(view: memoryview, header: BatchHeader, rules: _Rules, now_ms: in
     return _stored(view, header, _final_header(header, target, header.max_timestamp, rules, now_ms), None)
 
 
-def _prepare_opened(view: memoryview, header: BatchHeader, target: int, rules: _Rules, now_ms: int) -> PreparedBatch:
+def _prepare_opened(
+    view: memoryview, header: BatchHeader, target: int, rules: AppendRules, now_ms: int
+) -> PreparedBatch:
     legacy.check_count(header.record_count)
     data = records_data(view, header)
     outlines = outline_records(data, header.record_count)
@@ -215,7 +199,7 @@ def _prepare_opened(view: memoryview, header: BatchHeader, target: int, rules: _
     return _within_size(prepared, rules)
 
 
-def _prepare_message_set(frames: Sequence[memoryview], rules: _Rules, now_ms: int) -> PreparedBatch:
+def _prepare_message_set(frames: Sequence[memoryview], rules: AppendRules, now_ms: int) -> PreparedBatch:
     """Old formats become one v2 batch without producer id, compressed as they were unless the topic has a codec."""
     messages = [_checked_message(frame, frames[0], rules) for frame in frames]
     codec = next((message.codec for message in reversed(messages) if message.codec != Codec.NONE), int(Codec.NONE))
@@ -233,7 +217,7 @@ def _prepare_message_set(frames: Sequence[memoryview], rules: _Rules, now_ms: in
     return _within_size(prepare_own_batch(batch), rules)
 
 
-def _checked_message(frame: memoryview, first: memoryview, rules: _Rules) -> legacy.Message:
+def _checked_message(frame: memoryview, first: memoryview, rules: AppendRules) -> legacy.Message:
     if len(frame) > rules.max_message_bytes:
         raise _too_large(len(frame), rules.max_message_bytes)
     if frame[MAGIC_POSITION] != first[MAGIC_POSITION]:
@@ -244,7 +228,7 @@ def _checked_message(frame: memoryview, first: memoryview, rules: _Rules) -> leg
     return message
 
 
-def _final_header(header: BatchHeader, codec: int, max_timestamp: int, rules: _Rules, now_ms: int) -> BatchHeader:
+def _final_header(header: BatchHeader, codec: int, max_timestamp: int, rules: AppendRules, now_ms: int) -> BatchHeader:
     """Attributes and max timestamp as they will be stored; length and checksum still those that were sent."""
     attributes = header.attributes & ~(CODEC_MASK | LOG_APPEND_TIME_FLAG) | codec
     if rules.is_log_append_time:
@@ -271,7 +255,7 @@ def _timestamps_and_keys(outlines: Iterable[RecordOutline], header: BatchHeader)
         yield base_timestamp + timestamp_delta if append_time is None else append_time, has_key
 
 
-def _check_records(timestamps_and_keys: Iterable[tuple[int, bool]], rules: _Rules, now_ms: int) -> int:
+def _check_records(timestamps_and_keys: Iterable[tuple[int, bool]], rules: AppendRules, now_ms: int) -> int:
     """Every record is acceptable; returns the max timestamp."""
     errors: list[RecordError] = []
     max_timestamp = NO_TIMESTAMP
@@ -292,14 +276,14 @@ def _check_records(timestamps_and_keys: Iterable[tuple[int, bool]], rules: _Rule
     return max_timestamp
 
 
-def _timestamp_range(rules: _Rules, now_ms: int) -> tuple[int, int]:
+def _timestamp_range(rules: AppendRules, now_ms: int) -> tuple[int, int]:
     """The oldest and the newest timestamp that the topic takes."""
     if rules.is_log_append_time:
         return -TIMESTAMP_UNLIMITED_MS - 1, TIMESTAMP_UNLIMITED_MS
     return now_ms - rules.timestamp_before_max_ms, now_ms + rules.timestamp_after_max_ms
 
 
-def _check_timestamp_type(is_log_append_time: bool, timestamp: int, rules: _Rules) -> None:
+def _check_timestamp_type(is_log_append_time: bool, timestamp: int, rules: AppendRules) -> None:
     """Only brokers set LogAppendTime. On a CreateTime topic Kafka takes the flag off, it does not refuse it."""
     if is_log_append_time and (rules.is_log_append_time or timestamp == NO_TIMESTAMP):
         raise ApiError(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type LogAppendTime")
@@ -313,13 +297,13 @@ def _check_codec(codec: int, produce_version: int) -> None:
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, reason)
 
 
-def _within_size(prepared: PreparedBatch, rules: _Rules) -> PreparedBatch:
+def _within_size(prepared: PreparedBatch, rules: AppendRules) -> PreparedBatch:
     if prepared.size > rules.max_message_bytes:
         raise _too_large(prepared.size, rules.max_message_bytes)
     return prepared
 
 
-def _timestamp_message(timestamp: int, rules: _Rules, now_ms: int) -> str:
+def _timestamp_message(timestamp: int, rules: AppendRules, now_ms: int) -> str:
     oldest, newest = _timestamp_range(rules, now_ms)
     return f"timestamp {timestamp} is not between {oldest} and {newest}"
 

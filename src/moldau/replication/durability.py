@@ -32,8 +32,6 @@ class Durability:
 
     def when_durable(self, logs: Sequence[Log], acks: int) -> Awaitable[frozenset[Log]] | None:
         """None if what was appended may be acknowledged now."""
-        if acks == ACKS_ALL and self._acks_all_is_synced:
-            due = logs
-        else:
-            due = [log for log in logs if log.log_end_offset - log.recovery_point >= log.config.flush_messages]
-        return self._committer.commit(due) if due else None
+        if acks != ACKS_ALL or not self._acks_all_is_synced:
+            logs = [log for log in logs if log.log_end_offset - log.recovery_point >= log.config.flush_messages]
+        return self._committer.commit(logs) if logs else None

@@ -1,7 +1,7 @@
 """One partition on the broker that leads it.
 
-The high watermark is the offset up to which every in-sync replica has the log; consumers never read past it. With one
-replica it is the log's end. It never goes back while this broker leads.
+The high watermark is the offset up to which every in-sync replica has the log; consumers never read past it. With
+one replica it is the log's end. It never goes back while this broker leads.
 """
 
 from collections.abc import Sequence
@@ -9,10 +9,11 @@ from typing import Protocol
 
 from moldau.core.files import Buffer, FileRegion
 from moldau.core.ids import TopicPartition
-from moldau.core.invariants import invariant
+from moldau.core.invariants import InvariantError
+from moldau.core.topic_config import TopicConfig
 from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.records.validate import prepare_for_append
+from moldau.records.validate import AppendRules, prepare_for_append
 from moldau.replication.durability import ACKS_ALL
 
 
@@ -27,16 +28,29 @@ class Waiter(Protocol):
 class Partition:
     """Appends as leader, reads below the high watermark, tells waiting fetches."""
 
-    __slots__ = ("high_watermark", "in_sync_replicas", "leader_epoch", "log", "topic_id", "topic_partition", "waiters")
+    __slots__ = (
+        "_config",
+        "_rules",
+        "high_watermark",
+        "in_sync_replicas",
+        "leader_epoch",
+        "log",
+        "topic_id",
+        "topic_partition",
+        "waiters",
+    )
 
     def __init__(self, topic_id: bytes, log: Log, leader_epoch: int, in_sync_replicas: Sequence[int]) -> None:
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id = topic_id
         self.log = log
         self.leader_epoch = leader_epoch
+        self._config: TopicConfig
+        self._rules: AppendRules
         self.in_sync_replicas = tuple(in_sync_replicas)
         self.high_watermark = log.log_end_offset
         self.waiters: dict[Waiter, None] = {}
+        self._configure(log.config)
 
     @property
     def last_stable_offset(self) -> int:
@@ -46,33 +60,37 @@ class Partition:
     def append(self, records: Buffer, *, produce_version: int, acks: int, now_ms: int) -> AppendResult:
         """Append what a producer sent."""
         log = self.log
-        config = log.config
-        if acks == ACKS_ALL and len(self.in_sync_replicas) < config.min_insync_replicas:
+        if log.config is not self._config:
+            self._configure(log.config)
+        if acks == ACKS_ALL and len(self.in_sync_replicas) < self._config.min_insync_replicas:
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.topic_partition} has {len(self.in_sync_replicas)} in-sync replicas, "
-                f"min.insync.replicas asks for {config.min_insync_replicas}",
+                f"min.insync.replicas asks for {self._config.min_insync_replicas}",
             )
-        (batch,) = prepare_for_append(
-            records,
-            produce_version=produce_version,
+        batch = prepare_for_append(records, self._rules, produce_version, now_ms)
+        result = log.append_as_leader(batch, self.leader_epoch, now_ms)
+        end = log.log_end_offset
+        if end != self.high_watermark:
+            self._advance_high_watermark(end, len(records))
+        return result
+
+    def _configure(self, config: TopicConfig) -> None:
+        """Take up a configuration that is new since the last append."""
+        self._config = config
+        self._rules = AppendRules(
             max_message_bytes=config.max_message_bytes,
             compression_type=config.compression_type,
             message_timestamp_type=config.message_timestamp_type,
             timestamp_before_max_ms=config.message_timestamp_before_max_ms,
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
             is_compacted=config.is_compacted,
-            now_ms=now_ms,
         )
-        result = log.append_as_leader(batch, self.leader_epoch, now_ms)
-        self._advance_high_watermark(len(records))
-        return result
 
-    def _advance_high_watermark(self, appended_bytes: int) -> None:
-        end = self.log.log_end_offset
-        if end == self.high_watermark:
-            return
-        invariant(end > self.high_watermark, f"{self.topic_partition} went back from {self.high_watermark} to {end}")
+    def _advance_high_watermark(self, end: int, appended_bytes: int) -> None:
+        before = self.high_watermark
+        if end < before:
+            raise InvariantError(f"the high watermark of {self.topic_partition} went back from {before} to {end}")
         self.high_watermark = end
         if self.waiters:
             for waiter in tuple(self.waiters):

@@ -43,10 +43,11 @@ class Replicas:
 
     def get(self, topic: str, index: int) -> Partition:
         """The partition, or UNKNOWN_TOPIC_OR_PARTITION."""
-        partition = self.find(topic, index)
-        if partition is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index} here")
-        return partition
+        try:
+            return self._topics[topic][index]
+        except KeyError:
+            reason = f"there is no partition {topic}-{index} here"
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason) from None
 
     def of_topic(self, topic: str) -> list[Partition]:
         return list(self._topics.get(topic, {}).values())
