@@ -1,0 +1,89 @@
+# `make help` lists what a person may want. Everything is made inside the checkout: .venv (Python) and .tools (Java).
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+KAFKA := 4.3.1
+OLD_KAFKA := 0.10.2.0
+JARS := .tools/kafka-$(KAFKA)
+OLD_JARS := .tools/kafka-clients-$(OLD_KAFKA)
+DRIVER := .tools/driver-$(KAFKA)/ClientDriver.class
+OLD_DRIVER := .tools/driver-$(OLD_KAFKA)/ClientDriver.class
+
+BIN := .venv/bin
+UV := $(shell command -v uv || echo $(BIN)/uv)
+COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
+
+.PHONY: help setup tools test lint format demo bench lock clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: .venv/.installed ## a locked environment in .venv, with .venv/bin/moldau ready (needs Python 3.11 or newer)
+
+tools: .tools/.java $(DRIVER) $(OLD_DRIVER) ## Apache Kafka's jars for the tests in .tools (installs Java and Maven if it may)
+
+test: setup tools lint ## everything that CI checks: lint, types, layers, and the tests with real clients
+	$(BIN)/pytest $(ARGS)
+
+lint: setup ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## let ruff format and mend what it can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+demo: setup ## a broker, a stream of events through it, what happened: ends by itself
+	$(BIN)/python -m examples.demo
+
+bench: setup tools ## Moldau and Apache Kafka side by side, into docs/benchmarks.md (about 15 minutes)
+	$(BIN)/python -m bench.side_by_side --check $(ARGS)
+
+lock: setup ## choose the newest versions again and lock them with their hashes
+	$(COMPILE) --upgrade --extra dev pyproject.toml requirements/dev.in -o requirements/dev.txt
+	echo uv | $(COMPILE) --upgrade - -o requirements/uv.txt
+
+clean: ## remove everything that make made
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- the Python environment ---
+
+.venv/.created:
+	@found=; for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+	  if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \
+	done; \
+	[ -n "$$found" ] || { echo 'Python 3.11 or newer is needed: install it, or name it: make setup PYTHON=/path/to/python' >&2; exit 1; }; \
+	if command -v uv >/dev/null; then uv venv -q --allow-existing --python "$$($$found -c 'import sys; print(sys.executable)')" .venv; \
+	else $$found -m venv .venv || { rm -rf .venv; echo 'no venv module: install it (Debian: apt-get install python3-venv) or uv' >&2; exit 1; }; \
+	  $(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt; fi
+	@touch $@
+
+.venv/.installed: .venv/.created requirements/dev.txt pyproject.toml
+	$(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	$(UV) pip install -q --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# --- the Java side: other people's software that the tests run against ours ---
+
+.tools/.java:
+	tests/java/install-java
+	@mkdir -p $(@D) && touch $@
+
+$(JARS)/.fetched: tests/java/kafka-$(KAFKA).pom.xml | .tools/.java
+$(OLD_JARS)/.fetched: tests/java/kafka-clients-$(OLD_KAFKA).pom.xml | .tools/.java
+$(JARS)/.fetched $(OLD_JARS)/.fetched:
+	rm -rf $(@D)
+	mvn -q -B -Dstyle.color=never -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
+	@touch $@
+
+$(DRIVER): tests/java/ClientDriver.java $(JARS)/.fetched
+	javac -nowarn -cp '$(JARS)/*' -d $(@D) $<
+
+$(OLD_DRIVER): tests/java/ClientDriver.java $(OLD_JARS)/.fetched
+	javac -nowarn -cp '$(OLD_JARS)/*' -d $(@D) $<
