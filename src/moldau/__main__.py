@@ -1,0 +1,42 @@
+"""The `moldau` command. A subcommand is imported when asked for: a broker starts without the tools' clients."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from moldau import __version__
+
+COMMANDS = {
+    "serve": ("moldau.broker.main", "run a broker"),
+    "topics": ("moldau.cli.topics", "list, create, describe, alter and delete topics"),
+    "produce": ("moldau.cli.produce", "send lines from standard input to a topic"),
+    "consume": ("moldau.cli.consume", "print the records of a topic"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the subcommand that the first argument names; the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    name = arguments[0] if arguments else "--help"
+    if name in COMMANDS:
+        module, _ = COMMANDS[name]
+        code: int = import_module(module).main(arguments[1:])
+        return code
+    if name in ("-h", "--help", "help"):
+        sys.stdout.write(_usage())
+        return 0
+    if name in ("-V", "--version"):
+        sys.stdout.write(f"moldau {__version__}\n")
+        return 0
+    sys.stderr.write(f"error: there is no command {name!r}\n{_usage()}")
+    return 2
+
+
+def _usage() -> str:
+    lines = "".join(f"  moldau {name:8} {purpose}\n" for name, (_, purpose) in COMMANDS.items())
+    hint = "`moldau COMMAND --help` says more. The tools work on any Kafka cluster."
+    return f"usage: moldau COMMAND ...\n{lines}{hint}\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
