@@ -1,0 +1,139 @@
+"""Apache Kafka from its jars: a broker (KRaft, one node), and the tools and clients that load any broker."""
+
+import base64
+import re
+import subprocess
+import uuid
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
+
+from bench.process import Server, free_port, start
+
+VERSION = "4.3.1"
+TOOLS = Path(__file__).parents[1] / ".tools"
+TOOL_TIMEOUT_S = 600.0
+CONSUMER_READS = 3
+
+# What Kafka's own start script gives its broker.
+_BROKER_FLAGS = [
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+]
+
+
+class ToolFailed(Exception):
+    """One of Kafka's tools ended without its result."""
+
+
+class Latency(NamedTuple):
+    """Milliseconds from send to receipt."""
+
+    average_ms: float
+    p99_ms: float
+
+
+def classpath() -> str:
+    """The jars that `make tools` fetched."""
+    jars = TOOLS / f"kafka-{VERSION}"
+    if not (jars / ".fetched").exists():
+        raise SystemExit("Apache Kafka's jars are not there: run `make tools` first")
+    return f"{jars}/*"
+
+
+def start_kafka() -> Server:
+    """A formatted, empty Apache Kafka. Formatting is not part of its start-up time."""
+    return start("kafka", _kafka_command)
+
+
+def _kafka_command(directory: Path, port: int) -> list[str]:
+    properties = directory / "server.properties"
+    properties.write_text(_properties(directory, port, free_port()))
+    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    _java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
+    return ["java", *_BROKER_FLAGS, "-cp", classpath(), "kafka.Kafka", str(properties)]
+
+
+def _properties(directory: Path, port: int, controller_port: int) -> str:
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": directory / "data",
+        "offsets.topic.replication.factor": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "group.initial.rebalance.delay.ms": 0,
+    }
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
+    """One replica, the broker's defaults."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    [created] = admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=30).values()
+    created.result()
+
+
+def produce(bootstrap: str, topic: str, count: int, size: int, properties: tuple[str, ...]) -> float:
+    """Kafka's ProducerPerformance as fast as it goes: records per second."""
+    load = ("--topic", topic, "--num-records", str(count), "--record-size", str(size), "--throughput", "-1")
+    settings = ("--producer-props", f"bootstrap.servers={bootstrap}", *properties)
+    output = _java("org.apache.kafka.tools.ProducerPerformance", *load, *settings)
+    *_, last = re.findall(rf"^{count} records sent, ([\d.]+) records/sec", output, re.MULTILINE) or [""]
+    if not last:
+        raise ToolFailed(f"ProducerPerformance on {bootstrap}: {output[-500:]}")
+    return float(last)
+
+
+def consume(bootstrap: str, topic: str, count: int) -> float:
+    """The Java consumer over all partitions by `assign`, from the beginning: records per second.
+
+    It reads everything `CONSUMER_READS` times in one JVM and the last time counts: the first warms the client up.
+    """
+    words = ("drain", topic, str(count), str(int(TOOL_TIMEOUT_S * 1000)), f"bootstrap.servers={bootstrap}")
+    output = _java("ClientDriver", stdin=("\t".join(words) + "\n") * CONSUMER_READS)
+    reads = re.findall(r"^(\d+)\t\d+\t(\d+)\nok$", output, re.MULTILINE)
+    if len(reads) < CONSUMER_READS or any(int(records) < count for records, _ in reads):
+        raise ToolFailed(f"the consumer on {bootstrap}: {output[-500:]}")
+    records, nanoseconds = map(int, reads[-1])
+    return records / nanoseconds * 1e9
+
+
+def latency(bootstrap: str, topic: str, count: int, size: int) -> Latency:
+    """Kafka's EndToEndLatency with acks=all: one record at a time, sent and received."""
+    where = ("--bootstrap-server", bootstrap, "--topic", topic)
+    load = ("--num-records", str(count), "--record-size", str(size), "--producer-acks", "all")
+    # Having printed its figures it commits, which a broker without consumer groups refuses.
+    output = _java("org.apache.kafka.tools.EndToEndLatency", *where, *load, may_fail=True)
+    found = re.search(r"Avg latency: ([\d.]+) ms.*99th = ([\d.]+)", output, re.DOTALL)
+    if not found:
+        raise ToolFailed(f"EndToEndLatency on {bootstrap}: {output[-500:]}")
+    # The tool rounds percentiles down to whole milliseconds: a zero means "under one".
+    return Latency(float(found[1]), max(float(found[2]), 0.5))
+
+
+def _java(main_class: str, *arguments: str, stdin: str | None = None, may_fail: bool = False) -> str:
+    """Run `main_class`; what it printed."""
+    path = f"{TOOLS / f'driver-{VERSION}'}:{classpath()}"
+    ended = subprocess.run(
+        ["java", "-Xmx512m", "-cp", path, main_class, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=TOOL_TIMEOUT_S,
+        check=False,
+    )
+    if ended.returncode != 0 and not may_fail:
+        raise ToolFailed(f"{main_class} {' '.join(arguments)}: {(ended.stdout + ended.stderr)[-1000:]}")
+    return ended.stdout
