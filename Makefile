@@ -16,7 +16,7 @@ UV := $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 
-.PHONY: help setup tools test lint format demo bench lock clean
+.PHONY: help setup tools test lint format demo bench docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ demo: setup ## a broker, a stream of events through it, what happened: ends by i
 
 bench: setup tools ## Moldau and Apache Kafka side by side, into docs/benchmarks.md (about 15 minutes)
 	$(BIN)/python -m bench.side_by_side --check $(ARGS)
+
+docs: setup ## make docs/compatibility.md again, from the handlers
+	$(BIN)/python -m moldau.handlers.compatibility > docs/compatibility.md
 
 lock: setup ## choose the newest versions again and lock them with their hashes
 	$(COMPILE) --upgrade --extra dev pyproject.toml requirements/dev.in -o requirements/dev.txt

@@ -14,8 +14,8 @@ from moldau.protocol.errors import ProtocolError
 from moldau.protocol.framing import (
     COPY_BYTES_MAX,
     FrameReader,
-    frame_response,
     parse_request_header,
+    responder,
     response_prefix,
 )
 from moldau.protocol.messages import headers
@@ -83,22 +83,22 @@ def test_a_broken_header_is_refused(data: bytes) -> None:
 
 
 def test_the_response_header_of_api_versions_is_never_flexible() -> None:
-    assert response_prefix(apis.API_VERSIONS, 4, 9) == b"\0\0\0\x09"
-    assert response_prefix(apis.FETCH, 12, 9) == b"\0\0\0\x09\0"
-    assert response_prefix(apis.FETCH, 11, 9) == b"\0\0\0\x09"
+    assert response_prefix(apis.API_VERSIONS, 4).pack(9) == b"\0\0\0\x09"
+    assert response_prefix(apis.FETCH, 12).pack(9) == b"\0\0\0\x09\0"
+    assert response_prefix(apis.FETCH, 11).pack(9) == b"\0\0\0\x09"
 
 
 def test_response_prefixes_are_what_the_table_says() -> None:
     for api in apis.APIS:
         for version in range(api.min_version, api.max_version + 1):
             flexible = version >= api.flexible_from and api.key != apis.API_VERSIONS
-            assert response_prefix(api.key, version, -3) == encode(
+            assert response_prefix(api.key, version).pack(-3) == encode(
                 headers.ResponseHeader(correlation_id=-3), int(flexible)
             )
 
 
 def test_a_response_is_framed_with_its_size() -> None:
-    assert frame_response(12, 4, 9, HeartbeatResponse(error_code=27)) == [
+    assert responder(12, 4)(9, HeartbeatResponse(error_code=27)) == [
         bytes.fromhex("0000000c 00000009 00 00000000 001b 00")
     ]
 
@@ -107,7 +107,7 @@ def test_the_size_counts_records_that_are_still_in_a_file() -> None:
     region = region_of(b"x" * 5000, 0, 5000)
     partition = PartitionData(partition_index=0, records=region)
     response = FetchResponse(responses=[FetchableTopicResponse(partitions=[partition])])
-    chunks = frame_response(1, 12, 9, response)
+    chunks = responder(1, 12)(9, response)
     assert chunks[1] is region
     assert isinstance(chunks[0], bytes)
     assert struct.unpack_from(">ii", chunks[0]) == (sum(map(len, chunks)) - 4, 9)

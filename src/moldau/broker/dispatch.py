@@ -1,12 +1,14 @@
 """From a frame to the handler of its API key and back to the chunks of an answer.
 
-For each (key, version) that was used, what is needed is looked up once and kept: the decoder, the handler, the answer's
-encoder. The handlers' modules are imported at first use, so a broker that nobody asks for quotas never loads them.
+For each (key, version) that was used, what is needed is looked up once and kept: the decoder, the handler, the
+answer's encoder. The handlers' modules are imported at first use: what nobody asks for is never loaded.
 """
 
 import asyncio
 import logging
+import struct
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from moldau.broker.sender import Chunk
@@ -15,21 +17,29 @@ from moldau.handlers.context import RequestContext, Services
 from moldau.protocol import codec
 from moldau.protocol.apis import API_VERSIONS, find, request_type, response_type
 from moldau.protocol.errors import ErrorCode, ProtocolError
-from moldau.protocol.framing import Frame, frame_response, parse_request_header
+from moldau.protocol.framing import Frame, parse_request_header, responder
 from moldau.protocol.schema import Message
 
 log = logging.getLogger(__name__)
+
+CORRELATION_ID_POSITION = 4
+REST_POSITION = 8
+INTRODUCTION_BYTES_MAX = 256
+"""Longer headers are read each time: what is kept of a client is bounded by the number of API versions."""
+
+_correlation_id = struct.Struct(">i").unpack_from
 
 
 class Peer:
     """Who is at the other end of a connection."""
 
-    __slots__ = ("host", "listener", "port")
+    __slots__ = ("host", "introductions", "listener", "port")
 
     def __init__(self, listener: str) -> None:
         self.listener = listener
         self.host = ""
         self.port = 0
+        self.introductions: dict[bytes, Introduction] = {}
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port} ({self.listener})"
@@ -73,6 +83,19 @@ class Route(NamedTuple):
 
     decode: Callable[[Frame, int], tuple[Any, int]]
     handle: Callable[[Any, RequestContext], Message | Awaitable[Message] | None]
+    respond: Callable[[int, Message], list[Chunk]]
+
+
+class Introduction(NamedTuple):
+    """What the header of a connection's requests of one key and version comes to.
+
+    A client sends the same header over and over, the correlation id apart. So it is read once, and compared after.
+    """
+
+    rest: bytes  # of the header, behind the correlation id
+    body_position: int
+    route: Route
+    context: RequestContext
 
 
 class Dispatcher:
@@ -84,46 +107,58 @@ class Dispatcher:
 
     def dispatch(self, frame: Frame, peer: Peer) -> list[Chunk] | Later | None:
         """The answer to one request: at once, later, or none (acks=0)."""
-        header = parse_request_header(frame)
-        key, version, correlation_id = header.api_key, header.api_version, header.correlation_id
-        route = self._routes.get((key, version)) or self._route(key, version)
-        if route is None:
-            return self._unsupported_api_versions(correlation_id)
+        known = peer.introductions.get(bytes(frame[:CORRELATION_ID_POSITION]))
+        if known is None or frame[REST_POSITION : known.body_position] != known.rest:
+            known = self._introduce(frame, peer)
+        _, body_position, route, context = known
+        (correlation_id,) = _correlation_id(frame, CORRELATION_ID_POSITION)
         # Bytes behind the request are ignored, as Kafka does: librdkafka leaves some after an all-topics Metadata v13.
-        request, _ = route.decode(frame, header.body_position)
-        context = RequestContext(self._services, version, header.client_id, peer.listener, peer.host)
+        request, _ = route.decode(frame, body_position)
         try:
             answer = route.handle(request, context)
             if answer is None:
                 return None
             if isinstance(answer, Message):
-                return frame_response(key, version, correlation_id, answer)
+                return route.respond(correlation_id, answer)
         except ProtocolError:
             raise
         except Exception:
-            log.exception("%s v%d of %s failed", _name(key), version, peer)
-            return frame_response(key, version, correlation_id, _server_error(key))
-        return Later(
-            asyncio.ensure_future(answer), lambda message: frame_response(key, version, correlation_id, message)
-        )
+            log.exception("%s of %s failed", type(request).__name__, peer)
+            return route.respond(correlation_id, _server_error(request.api_key))
+        return Later(asyncio.ensure_future(answer), partial(route.respond, correlation_id))
 
-    def _route(self, key: int, version: int) -> Route | None:
-        """Look up a route at its first use; None for a version of ApiVersions that we do not know."""
+    def _introduce(self, frame: Frame, peer: Peer) -> Introduction:
+        """Read a header that this connection did not send before."""
+        header = parse_request_header(frame)
+        key, version = header.api_key, header.api_version
+        route = self._routes.get((key, version)) or self._route(key, version)
+        context = RequestContext(self._services, version, header.client_id, peer.listener, peer.host)
+        rest = bytes(frame[REST_POSITION : header.body_position])
+        known = Introduction(rest, header.body_position, route, context)
+        if len(rest) <= INTRODUCTION_BYTES_MAX and route is not UNSUPPORTED_API_VERSIONS:
+            peer.introductions[bytes(frame[:CORRELATION_ID_POSITION])] = known
+        return known
+
+    def _route(self, key: int, version: int) -> Route:
+        """Look up a route at its first use."""
         served = registry.served_versions(key)
         if served is None:
             raise ProtocolError(f"api key {key} is not served here")
-        if not served[0] <= version <= served[1]:
-            if key == API_VERSIONS:
-                return None
-            raise ProtocolError(f"{_name(key)} v{version} is not served here, only {served[0]} to {served[1]}")
-        route = Route(codec.decoder(request_type(key), version), registry.handler(key))
-        self._routes[key, version] = route
-        return route
+        if served[0] <= version <= served[1]:
+            route = Route(codec.decoder(request_type(key), version), registry.handler(key), responder(key, version))
+            self._routes[key, version] = route
+            return route
+        if key == API_VERSIONS:
+            return UNSUPPORTED_API_VERSIONS
+        raise ProtocolError(f"{_name(key)} v{version} is not served here, only {served[0]} to {served[1]}")
 
-    def _unsupported_api_versions(self, correlation_id: int) -> list[Chunk]:
-        """KIP-511: a client newer than us learns our versions from a version 0 answer with error 35."""
-        answer = registry.api_versions_answer(ErrorCode.UNSUPPORTED_VERSION)
-        return frame_response(API_VERSIONS, 0, correlation_id, answer)
+
+UNSUPPORTED_API_VERSIONS = Route(
+    decode=lambda frame, _: (None, len(frame)),
+    handle=lambda _request, _context: registry.api_versions_answer(ErrorCode.UNSUPPORTED_VERSION),
+    respond=responder(API_VERSIONS, 0),
+)
+"""KIP-511: a client newer than us learns our versions from a version 0 answer with error 35."""
 
 
 def _name(key: int) -> str:

@@ -65,6 +65,9 @@ class Sender:
 
     def send(self, chunks: Sequence[Chunk]) -> None:
         """Send now as much as the socket takes, the rest when it takes more."""
+        if self.idle and all(type(chunk) is bytes for chunk in chunks):
+            self._transport.writelines(chunks)  # type: ignore[arg-type]  # they are bytes
+            return
         self._queue.extend(chunks)
         if not self._transport_full and not self._waiting:
             self._drain()

@@ -154,9 +154,7 @@ class MemoryFiles:
         if directory not in self._directories:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
         paths = [*self._names, *self._directories]
-        return sorted(
-            os.path.basename(path) for path in paths if os.path.dirname(path) == directory and path != "/"
-        )
+        return sorted(os.path.basename(path) for path in paths if os.path.dirname(path) == directory and path != "/")
 
     def is_directory(self, path: str) -> bool:
         return path in self._directories
@@ -186,9 +184,7 @@ class MemoryFiles:
 
     def remove_tree(self, directory: str) -> None:
         inside = directory + "/"
-        self._directories = {
-            path for path in self._directories if path != directory and not path.startswith(inside)
-        }
+        self._directories = {path for path in self._directories if path != directory and not path.startswith(inside)}
         for names in (self._names, self._durable_names):
             for path in [path for path in names if path.startswith(inside)]:
                 del names[path]

@@ -18,7 +18,6 @@ from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
 from moldau.protocol.messages.k00_produce import (
     BatchIndexAndErrorMessage,
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -36,63 +35,70 @@ ACKS = (ACKS_ALL, NO_ACKS, 1)
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Awaitable[ProduceResponse] | None:
-    produce = _Produce(request, context)
-    response = ProduceResponse(responses=[produce.append_topic(topic) for topic in request.topic_data])
-    if request.acks == NO_ACKS:
-        produce.fail_loudly()
+    refused = _reason_to_refuse(request)
+    if refused is not None:
+        return _refuse_all(refused, request)
+    services, acks = context.services, request.acks
+    written: list[Partition] = []
+    response = ProduceResponse(responses=[_append_topic(topic, acks, context, written) for topic in request.topic_data])
+    if acks == NO_ACKS:
+        _fail_loudly(response)
         return None
-    written = produce.written
-    syncing = context.services.durability.when_durable([each.log for each in written], request.acks)
+    syncing = services.durability.when_durable([each.log for each in written], acks)
     return response if syncing is None else _after_sync(syncing, written, response)
 
 
-class _Produce:
-    """One request while its partitions are appended to."""
-
-    __slots__ = ("_acks", "_now_ms", "_refused", "_replicas", "_version", "failure", "written")
-
-    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
-        self._replicas = context.services.replicas
-        self._version = context.api_version
-        self._now_ms = context.services.clock.now_ms()
-        self._acks = request.acks
-        self._refused = _reason_to_refuse(request)
-        self.written: list[Partition] = []
-        self.failure: ApiError | None = None
-
-    def append_topic(self, topic: TopicProduceData) -> TopicProduceResponse:
-        by_id = self._version >= PRODUCE_BY_TOPIC_ID
-        name = self._replicas.name_of(topic.topic_id) if by_id else topic.name
-        return TopicProduceResponse(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            partition_responses=[self._append(name, data) for data in topic.partition_data],
-        )
-
-    def _append(self, topic: str | None, data: PartitionProduceData) -> PartitionProduceResponse:
+def _append_topic(
+    topic: TopicProduceData, acks: int, context: RequestContext, written: list[Partition]
+) -> TopicProduceResponse:
+    """Append to the partitions of one topic; those that took it are added to `written`."""
+    services, version = context.services, context.api_version
+    replicas, now_ms = services.replicas, services.clock.now_ms()
+    name = topic.name if version < PRODUCE_BY_TOPIC_ID else replicas.name_of(topic.topic_id)
+    results = []
+    for data in topic.partition_data:
         try:
-            if self._refused is not None:
-                raise self._refused
-            if topic is None:
+            if name is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-            partition = self._replicas.get(topic, data.index)
-            result = partition.append(
-                data.records or b"", produce_version=self._version, acks=self._acks, now_ms=self._now_ms
-            )
+            partition = replicas.get(name, data.index)
+            appended = partition.append(data.records or b"", version, acks, now_ms)
         except ApiError as error:
-            self.failure = error
-            return _refusal(data.index, error)
-        self.written.append(partition)
-        return PartitionProduceResponse(
-            index=data.index,
-            base_offset=result.base_offset,
-            log_append_time_ms=result.log_append_time,
-            log_start_offset=partition.log.log_start_offset,
+            results.append(_refusal(data.index, error))
+            continue
+        written.append(partition)
+        results.append(
+            PartitionProduceResponse(
+                index=data.index,
+                base_offset=appended.base_offset,
+                log_append_time_ms=appended.log_append_time,
+                log_start_offset=partition.log.log_start_offset,
+            )
         )
+    return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
 
-    def fail_loudly(self) -> None:
-        if self.failure is not None:
-            raise ProtocolError(f"a write with acks=0 failed: {self.failure.message}")
+
+def _refuse_all(refused: ApiError, request: ProduceRequest) -> ProduceResponse:
+    response = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[_refusal(data.index, refused) for data in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+    if request.acks == NO_ACKS:
+        _fail_loudly(response)
+    return response
+
+
+def _fail_loudly(response: ProduceResponse) -> None:
+    """Nobody waits for the answer: an error can only be told by closing the connection."""
+    for topic in response.responses:
+        for result in topic.partition_responses:
+            if result.error_code:
+                raise ProtocolError(f"a write with acks=0 failed: {result.error_message}")
 
 
 def _refusal(index: int, error: ApiError) -> PartitionProduceResponse:

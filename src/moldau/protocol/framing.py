@@ -5,7 +5,7 @@ version; a response begins with the correlation id of its request.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from moldau.protocol.apis import API_VERSIONS, CONTROLLED_SHUTDOWN, find
@@ -21,6 +21,9 @@ COPY_BYTES_MAX: Final = 4096
 """Up to here a frame is copied: that costs 0.1 us, `bytes` are decoded faster, and the input is not kept alive."""
 
 CLIENT_ID_POSITION: Final = 10
+
+PIECES_MAX: Final = 256
+"""A client that sends byte by byte costs memory for its bytes, not for an object each."""
 
 _size = struct.Struct(">i")
 _fixed = struct.Struct(">hhi")
@@ -68,52 +71,58 @@ def _client_id(frame: Frame) -> tuple[str | None, int]:
     return str(frame[CLIENT_ID_POSITION:stop], "utf-8"), stop
 
 
-def response_prefix(api_key: int, version: int, correlation_id: int) -> bytes:
+def response_prefix(api_key: int, version: int) -> struct.Struct:
     """The header of a response. That of ApiVersions is never flexible: its reader may not know our versions yet."""
     api = find(api_key)
     if api is not None and version >= api.flexible_from and api_key != API_VERSIONS:
-        return _flexible_prefix.pack(correlation_id)
-    return _prefix.pack(correlation_id)
+        return _flexible_prefix
+    return _prefix
 
 
-def frame_response(api_key: int, version: int, correlation_id: int, message: Message) -> list[RecordData]:
-    """A whole response, size and header included, as chunks to be sent in order."""
-    chunks = encode_chunks(message, version, response_prefix(api_key, version, correlation_id))
-    first = chunks[0]
-    size = len(first) if len(chunks) == 1 else sum(map(len, chunks))
-    chunks[0] = _size.pack(size) + first  # type: ignore[operator]  # the first chunk is always bytes
-    return chunks
+def responder(api_key: int, version: int) -> Callable[[int, Message], list[RecordData]]:
+    """Makes whole responses, size and header included, of correlation ids and messages: chunks to be sent in order."""
+    prefix = response_prefix(api_key, version).pack
+
+    def respond(correlation_id: int, message: Message) -> list[RecordData]:
+        chunks = encode_chunks(message, version, prefix(correlation_id))
+        first = chunks[0]
+        size = len(first) if len(chunks) == 1 else sum(map(len, chunks))
+        chunks[0] = _size.pack(size) + first  # type: ignore[operator]  # the first chunk is always bytes
+        return chunks
+
+    return respond
 
 
 class FrameReader:
     """Cuts what arrives on a connection into frames.
 
-    A frame that lies in one piece of input is a slice of it. One that is spread over several is collected in a
-    buffer that grows with what has arrived, not with what was announced: each byte is copied once.
+    A frame that lies in one piece of input is a slice of it. The pieces of one that is spread over several are kept and
+    joined when it is complete: memory grows with what has arrived, not with what was announced, and each byte is
+    copied once.
     """
 
-    __slots__ = ("_frame_bytes_max", "_missing", "_partial")
+    __slots__ = ("_frame_bytes_max", "_missing", "_pieces")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._partial = bytearray()
-        self._missing: int | None = None  # bytes that the partial frame lacks, once its size is known
+        self._pieces: list[bytes | memoryview] = []  # of the frame that is not complete; its size comes first
+        self._missing: int | None = None  # bytes that it lacks, once its size is known
 
     @property
     def buffered_bytes(self) -> int:
         """How much is held of a frame that is not complete."""
-        return len(self._partial)
+        return sum(map(len, self._pieces))
 
     def feed(self, data: bytes) -> Iterable[Frame]:
         """The frames that `data` completes. Iterate to the end: a bad size raises after the frames before it."""
         end = len(data)
-        if end >= SIZE_BYTES and not self._partial and self._size_at(data, 0) == end - SIZE_BYTES:
+        if end >= SIZE_BYTES and not self._pieces and self._size_at(data, 0) == end - SIZE_BYTES:
             return (_slice(data, SIZE_BYTES, end),)
         return self._frames(data)
 
     def _frames(self, data: bytes) -> Iterator[Frame]:
         position, end = 0, len(data)
-        if self._partial:
+        if self._pieces:
             position = self._collect(data, 0)
             if self._missing == 0:
                 yield self._take()
@@ -126,35 +135,44 @@ class FrameReader:
         if position < end:
             self._collect(data, position)
 
-    def _size_at(self, data: bytes | bytearray, position: int) -> int:
+    def _size_at(self, data: bytes, position: int) -> int:
         size: int = _size.unpack_from(data, position)[0]
         if not 0 <= size <= self._frame_bytes_max:
             raise ProtocolError(f"a frame of {size} bytes; {self._frame_bytes_max} are allowed")
         return size
 
     def _collect(self, data: bytes, position: int) -> int:
-        """Move bytes from `data` into the partial frame; returns the position after them."""
-        partial = self._partial
+        """Keep bytes of `data` for the frame that is not complete; returns the position after them."""
         if self._missing is None:
-            stop = position + SIZE_BYTES - len(partial)
-            partial += data[position:stop]
-            if len(partial) < SIZE_BYTES:
+            held = b"".join(self._pieces)  # at most three bytes
+            stop = position + SIZE_BYTES - len(held)
+            head = held + data[position:stop]
+            self._pieces = [head]
+            if len(head) < SIZE_BYTES:
                 return len(data)
             position = stop
-            self._missing = self._size_at(partial, 0)
-        piece = memoryview(data)[position : position + self._missing]
-        partial += piece
-        self._missing -= len(piece)
-        return position + len(piece)
+            self._missing = self._size_at(head, 0)
+        stop = min(position + self._missing, len(data))
+        self._missing -= stop - position
+        self._keep(data, position, stop)
+        return stop
+
+    def _keep(self, data: bytes, start: int, stop: int) -> None:
+        if stop - start == len(data):
+            self._pieces.append(data)
+        elif stop > start:
+            self._pieces.append(memoryview(data)[start:stop])
+        if len(self._pieces) > PIECES_MAX:
+            self._pieces = [b"".join(self._pieces)]
 
     def _take(self) -> Frame:
-        frame = _slice(self._partial, SIZE_BYTES, len(self._partial))
-        self._partial = bytearray()
+        whole = b"".join(self._pieces)
+        self._pieces = []
         self._missing = None
-        return frame
+        return _slice(whole, SIZE_BYTES, len(whole))
 
 
-def _slice(data: bytes | bytearray, start: int, stop: int) -> Frame:
+def _slice(data: bytes, start: int, stop: int) -> Frame:
     if stop - start <= COPY_BYTES_MAX:
         piece = data[start:stop]
         return piece if isinstance(piece, bytes) else bytes(piece)

@@ -57,7 +57,7 @@ class Partition:
         """Up to where no transaction is open: what `read_committed` may read."""
         return self.log.last_stable_offset_below(self.high_watermark)
 
-    def append(self, records: Buffer, *, produce_version: int, acks: int, now_ms: int) -> AppendResult:
+    def append(self, records: Buffer, produce_version: int, acks: int, now_ms: int) -> AppendResult:
         """Append what a producer sent."""
         log = self.log
         if log.config is not self._config:
