@@ -89,7 +89,9 @@ async def _serve(config: BrokerConfig) -> int:
     await broker.start()
     print(f"moldau: broker {broker.broker_id} is ready at {', '.join(broker.addresses)}", flush=True)  # noqa: T201  a promise
     waits = [asyncio.ensure_future(event.wait()) for event in (stop, broker.failed)]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    _, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in pending:
+        wait.cancel()
     await broker.stop()
     return os.EX_OK if stop.is_set() else FAILED
 

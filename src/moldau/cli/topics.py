@@ -202,7 +202,7 @@ def _headline(topic: TopicDescription, settings: list[ConfigEntry]) -> str:
     replication = len(topic.partitions[0].replicas) if topic.partitions else 0
     configs = ",".join(f"{entry.name}={entry.value}" for entry in sorted(settings, key=lambda entry: entry.name))
     return (
-        f"Topic: {topic.name}\tTopicId: {topic.topic_id}\tPartitionCount: {len(topic.partitions)}"
+        f"Topic: {topic.name}\tTopicId: {_kafka_id(topic.topic_id)}\tPartitionCount: {len(topic.partitions)}"
         f"\tReplicationFactor: {replication}\tConfigs: {configs}"
     )
 
@@ -213,3 +213,8 @@ def _ids(nodes: Iterable[Any]) -> str:
 
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
+
+
+def _kafka_id(topic_id: object) -> str:
+    """Kafka writes ids in base64 for URLs; librdkafka in plain base64."""
+    return str(topic_id).replace("+", "-").replace("/", "_")
