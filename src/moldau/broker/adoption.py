@@ -1,17 +1,25 @@
-"""A data directory that Apache Kafka wrote becomes ours: its cluster id, its broker id, its topics.
+"""A data directory that Apache Kafka wrote becomes ours: its cluster id, its broker id, its topics with
+their configuration. And no producer id that Kafka gave away is given away again.
 
 Only while the metadata store is new. Later a partition without a topic is a leftover of a deletion, not a find.
 """
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from moldau.broker.kraft import KraftMetadata
 from moldau.cluster import znodes
 from moldau.cluster.metadata import Metadata
 from moldau.cluster.store import MetadataStore, ensure_path
+from moldau.cluster.topic_names import INTERNAL_TOPICS
+from moldau.core.broker_config import validate_dynamic
+from moldau.core.config import ConfigError
+from moldau.core.files import Files
+from moldau.core.topic_config import validate_overrides
 from moldau.log.data_directory import DataDirectory
 from moldau.log.log import Log
+from moldau.log.manager import LogManager
 
 log = logging.getLogger(__name__)
 
@@ -31,17 +39,57 @@ async def keep_cluster_id(store: MetadataStore, identity: dict[str, str]) -> boo
     return True
 
 
-async def adopt_topics(metadata: Metadata, logs: Iterable[Log], broker_id: int) -> None:
-    """Make topics of the partitions found on disk, with the ids that are written there."""
+async def adopt(metadata: Metadata, logs: LogManager, files: Files, broker_id: int) -> None:
+    """Take over topics, configurations and producer ids."""
+    found = [KraftMetadata.read(files, directory.path) for directory in logs.directories]
+    known = next((each for each in found if each is not None), None)
+    for topic, partitions in _by_topic(logs).items():
+        await _adopt_topic(metadata, topic, partitions, _topic_configs(topic, known), broker_id)
+    for entity in ("", str(broker_id)) if known is not None else ():
+        configs = known.broker_configs(entity) if known is not None else {}
+        await metadata.set_broker_configs(entity, dict(_acceptable(configs, _check_broker_config(entity))))
+    in_use = max((each.producer_id for log in logs for each in log.producers), default=-1)
+    await metadata.skip_producer_ids(broker_id, max(in_use + 1, known.next_producer_id if known is not None else 0))
+
+
+def _by_topic(logs: Iterable[Log]) -> dict[str, dict[int, Log]]:
     found: dict[str, dict[int, Log]] = defaultdict(dict)
     for each in logs:
         found[each.topic_partition.topic][each.topic_partition.partition] = each
-    for topic, partitions in found.items():
-        count = max(partitions) + 1
-        topic_id = next((each.topic_id for each in partitions.values() if each.topic_id), None)
-        image = await metadata.create_topic(topic, [[broker_id]] * count, topic_id=topic_id)
-        for index, each in partitions.items():
-            # Ours is a new leader: its epoch is past every epoch in the log, or divergence could not be told (KIP-101).
-            epoch = each.leader_epochs.latest + 1
-            await metadata.update_partition(topic, index, image.partitions[index]._replace(leader_epoch=epoch))
-        log.info("topic %s with %d partitions was found on disk", topic, count)
+    return found
+
+
+async def _adopt_topic(
+    metadata: Metadata, topic: str, partitions: dict[int, Log], configs: dict[str, str], broker_id: int
+) -> None:
+    count = max(partitions) + 1
+    topic_id = next((each.topic_id for each in partitions.values() if each.topic_id), None)
+    image = await metadata.create_topic(topic, [[broker_id]] * count, configs, topic_id)
+    for index, each in partitions.items():
+        # Ours is a new leader: its epoch is past every epoch in the log, or divergence could not be told (KIP-101).
+        epoch = each.leader_epochs.latest + 1
+        await metadata.update_partition(topic, index, image.partitions[index]._replace(leader_epoch=epoch))
+    log.info("topic %s with %d partitions was found on disk", topic, count)
+
+
+def _topic_configs(topic: str, known: KraftMetadata | None) -> dict[str, str]:
+    if known is not None:
+        return dict(_acceptable(known.topic_configs(topic), validate_overrides))
+    if topic in INTERNAL_TOPICS:
+        return {"cleanup.policy": "compact"}
+    log.warning("nobody knows how long topic %s is to be kept: it has retention.ms=-1 until you change it", topic)
+    return {"retention.ms": "-1"}
+
+
+def _acceptable(configs: Mapping[str, str], check: Callable[[Mapping[str, str]], None]) -> Iterator[tuple[str, str]]:
+    for name, value in configs.items():
+        try:
+            check({name: value})
+        except ConfigError as error:
+            log.warning("a setting of Kafka's is not taken over: %s", error)
+        else:
+            yield name, value
+
+
+def _check_broker_config(entity: str) -> Callable[[Mapping[str, str]], None]:
+    return lambda configs: validate_dynamic(configs, for_one_broker=bool(entity))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import SystemRandom
 
-from moldau.broker.adoption import adopt_topics, keep_cluster_id, recorded_identity
+from moldau.broker.adoption import adopt, keep_cluster_id, recorded_identity
 from moldau.broker.dispatch import Dispatcher
 from moldau.broker.following import WHOLE_CLUSTER, Follower
 from moldau.broker.group_commit import GroupCommit
@@ -150,7 +150,7 @@ class Broker:
         await metadata.register_broker(BrokerInfo(self.broker_id, rack, tuple(self._endpoints)))
         await metadata.claim_controller(self.broker_id)
         if self._is_new:
-            await adopt_topics(metadata, self._logs, self.broker_id)
+            await adopt(metadata, self._logs, self._files, self.broker_id)
         follower.image_changed(ClusterImage(), metadata.image)
         metadata.subscribe(follower.image_changed)
 

@@ -245,6 +245,12 @@ class Metadata:
             return block
         raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "too many brokers want producer ids at once")
 
+    async def skip_producer_ids(self, broker_id: int, next_id: int) -> None:
+        """Give out no producer id below `next_id`, because somebody else did before there was this store."""
+        if next_id > 0:
+            end = -(-next_id // PRODUCER_ID_BLOCK_SIZE) * PRODUCER_ID_BLOCK_SIZE
+            await self._store.put(znodes.PRODUCER_IDS, znodes.producer_ids_json(broker_id, range(end)))
+
     def new_id(self) -> bytes:
         """A random version-4 UUID whose text does not begin with '-': tools would take it for an option."""
         while True:

@@ -237,7 +237,8 @@ class LogManager:
 
     def _need_one(self) -> None:
         if not self._online():
-            raise DirectoryError("no data directory can be used: " + ", ".join(d.path for d in self.directories))
+            reasons = ", ".join(f"{each.path} ({each.failure})" for each in self.directories)
+            raise DirectoryError(f"no data directory can be used: {reasons}")
 
     def _guard(self, directory: DataDirectory, action: Callable[[DataDirectory], None]) -> None:
         try:
