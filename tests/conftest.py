@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from tests.clients.adapters import Clients
 
 
+pytest_plugins = ["pytester"]
+
+
 def _classpath(version: str) -> str:
     """The jars of `version` for `java -cp`. Missing ones fail: a test that does not run proves nothing."""
     made = (JARS[version] / ".fetched", TOOLS / f"driver-{version}" / "ClientDriver.class")
