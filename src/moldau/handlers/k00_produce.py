@@ -5,6 +5,7 @@ does not hurt the others.
 
 - acks=0: no answer; an error closes the connection, which is the only way to tell. acks=1: answered after the
   append. acks=-1: answered when the durability policy says so.
+- Internal topics (`__consumer_offsets` ...) are refused with INVALID_TOPIC_EXCEPTION.
 - Versions 0-1 carry message sets v0, 2 carries v1: stored as batches v2. From 3 on exactly one batch v2 a partition.
 - 5+: the log start offset is told. 8+: an error message comes with the code (KIP-467). 13+: topics by id (KIP-516).
 
@@ -14,6 +15,7 @@ Gaps: transactional writes are refused with INVALID_TXN_STATE until there is a t
 from collections.abc import Awaitable
 
 from moldau.handlers.context import RequestContext
+from moldau.handlers.topics import INTERNAL_TOPICS
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
 from moldau.protocol.messages.k00_produce import (
@@ -63,11 +65,19 @@ class _Produce:
     def append_topic(self, topic: TopicProduceData) -> TopicProduceResponse:
         by_id = self._version >= PRODUCE_BY_TOPIC_ID
         name = self._replicas.name_of(topic.topic_id) if by_id else topic.name
+        if name in INTERNAL_TOPICS:
+            return self._refuse_internal(topic)
         return TopicProduceResponse(
             name=topic.name,
             topic_id=topic.topic_id,
             partition_responses=[self._append(name, data) for data in topic.partition_data],
         )
+
+    def _refuse_internal(self, topic: TopicProduceData) -> TopicProduceResponse:
+        """What is in memory of these topics is only what coordinators themselves write."""
+        self.failure = ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics are written by brokers only")
+        refusals = [_refusal(data.index, self.failure) for data in topic.partition_data]
+        return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=refusals)
 
     def _append(self, topic: str | None, data: PartitionProduceData) -> PartitionProduceResponse:
         try:
