@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from moldau.broker.following import Follower
+from moldau.broker.groups import GroupCoordinator
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint
 from moldau.cluster.metadata import Metadata
@@ -68,6 +69,8 @@ class World:
             durability=Durability("os", NothingToCommit()),
             random=random,
         )
+        self.groups = GroupCoordinator(self.runner.get_loop(), self.services, lambda: random.randbytes(16))
+        self.services.groups = self.groups
         self.run(self._start())
 
     async def _start(self) -> None:
@@ -78,6 +81,7 @@ class World:
         await self.metadata.register_broker(BrokerInfo(BROKER_ID, "r1", endpoints))
         await self.metadata.claim_controller(BROKER_ID)
         self.metadata.subscribe(Follower(self.services).image_changed)
+        self.metadata.subscribe(self.groups.image_changed)
 
     def _topic_config(self, topic: str) -> TopicConfig:
         return TopicConfig.of(self.services.config, self.image.topics[topic].configs)
@@ -133,6 +137,7 @@ class World:
         return self.services.replicas.get(topic, partition).log
 
     def close(self) -> None:
+        self.groups.close()
         self.services.logs.close()
         self.run(self.store.close())
         self.runner.close()

@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from random import SystemRandom
 
 from moldau.broker.adoption import adopt, keep_cluster_id, recorded_identity
+from moldau.broker.cleaning import Cleaning
 from moldau.broker.dispatch import Dispatcher
 from moldau.broker.following import WHOLE_CLUSTER, Follower
 from moldau.broker.group_commit import GroupCommit
+from moldau.broker.groups import GroupCoordinator
 from moldau.broker.listeners import Listeners
 from moldau.broker.tasks import Periodic
 from moldau.cluster.embedded import EmbeddedStore
@@ -128,6 +130,8 @@ class Broker:
             durability=Durability(config.string("log.flush.policy"), committer),
             random=self._random,
         )
+        self._groups = GroupCoordinator(self._loop, self._services, lambda: os.urandom(16))
+        self._services.groups = self._groups
         self._logs.load()
 
     async def _bind(self) -> None:
@@ -151,8 +155,9 @@ class Broker:
         await metadata.claim_controller(self.broker_id)
         if self._is_new:
             await adopt(metadata, self._logs, self._files, self.broker_id)
-        follower.image_changed(ClusterImage(), metadata.image)
-        metadata.subscribe(follower.image_changed)
+        for listener in (follower.image_changed, self._groups.image_changed):
+            listener(ClusterImage(), metadata.image)
+            metadata.subscribe(listener)
 
     def _topic_config(self, topic: str) -> TopicConfig:
         known = self._metadata.image.topics.get(topic)
@@ -162,10 +167,13 @@ class Broker:
         def interval(name: str) -> Callable[[], int]:
             return lambda: max(1, min(INTERVAL_MS_MAX, self._services.config.long(name)))
 
+        self._cleaning = Cleaning(self._services, self._files, self._threads)
         self._periodic = [
             Periodic(self._loop, interval("log.retention.check.interval.ms"), self._apply_retention),
             Periodic(self._loop, interval("log.flush.offset.checkpoint.interval.ms"), self._checkpoint),
             Periodic(self._loop, interval("log.flush.scheduler.interval.ms"), self._flush_due),
+            Periodic(self._loop, interval("log.cleaner.backoff.ms"), self._cleaning.look),
+            Periodic(self._loop, interval("offsets.retention.check.interval.ms"), self._groups.expire_offsets),
             Periodic(self._loop, self._idle_check_ms, self._listeners.close_idle),
         ]
 
@@ -212,7 +220,9 @@ class Broker:
         """Answer nobody any more, then leave the files so that the next start has nothing to check."""
         for task in self._periodic:
             task.stop()
+        self._groups.close()
         self._listeners.close()
+        await self._cleaning.stop()
         if self._background:
             await asyncio.wait(self._background)
         self._logs.close(self._high_watermarks(), self._threads)

@@ -1,1 +1,1 @@
-"""State machines without I/O: groups, offsets, transactions. Empty until consumer groups come."""
+"""State machines without I/O: consumer groups of both protocols, and the offsets they commit."""

@@ -158,6 +158,9 @@ group.coordinator.rebalance.protocols LIST classic,consumer,streams - [classic/c
 | Group protocols that are served.
 group.coordinator.append.linger.ms INT -1 - -1.. | How long a coordinator gathers writes; -1 decides by load.
 group.coordinator.threads INT 4 - 1.. | Accepted for compatibility: coordinators run on the event loop.
+group.coordinator.background.threads INT 2 - 1.. | Accepted for compatibility: coordinators run on the event loop.
+group.coordinator.cached.buffer.max.bytes INT 1048588 c 524288.. \
+| Accepted for compatibility: buffers are not kept between writes.
 group.consumer.assignors LIST uniform,range - ! | Server-side assignors, the default one first (KIP-848).
 group.consumer.migration.policy STRING bidirectional - * | Which ways groups may change between protocols.
 group.consumer.max.size INT 2147483647 - 1.. | Members that a group of the consumer protocol holds at most.
@@ -167,6 +170,11 @@ group.consumer.max.session.timeout.ms INT 60000 - 1.. | Largest value a group ma
 group.consumer.heartbeat.interval.ms INT 5000 - 1.. | How often members of the consumer protocol report.
 group.consumer.min.heartbeat.interval.ms INT 5000 - 1.. | Smallest value a group may set for it.
 group.consumer.max.heartbeat.interval.ms INT 15000 - 1.. | Largest value a group may set for it.
+group.consumer.assignment.interval.ms INT 1000 c 0.. | Shortest time between two assignments of one group.
+group.consumer.min.assignment.interval.ms INT 0 - 0.. | Smallest value a group may set for it.
+group.consumer.max.assignment.interval.ms INT 15000 - 0.. | Largest value a group may set for it.
+group.consumer.assignor.offload.enable BOOLEAN true - * | Accepted for compatibility: assignors run on the event loop.
+group.consumer.regex.refresh.interval.ms INT 600000 - 10000.. | How often regular expressions are matched anew.
 offset.metadata.max.bytes INT 4096 - 0.. | Longest note that may be stored with a committed offset.
 offsets.retention.minutes INT 10080 - 1.. | How long offsets of an empty group are kept.
 offsets.retention.check.interval.ms LONG 600000 - 1.. | How often old offsets are looked for.

@@ -8,6 +8,7 @@ from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock
 from moldau.core.ids import BrokerId
 from moldau.handlers.fetch_sessions import FetchSessions
+from moldau.handlers.groups_access import GroupsAccess
 from moldau.handlers.producer_ids import ProducerIds
 from moldau.log.manager import LogManager
 from moldau.replication.durability import Durability
@@ -38,6 +39,7 @@ class Services:
         self.logs = logs
         self.random = random
         self.fetch_sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), random)
+        self.groups: GroupsAccess  # set by the broker: it needs all the other services
         self.producer_ids = ProducerIds(lambda: metadata.next_producer_id_block(broker_id))
 
 

@@ -5,6 +5,7 @@ does not hurt the others.
 
 - acks=0: no answer; an error closes the connection, which is the only way to tell. acks=1: answered after the
   append. acks=-1: answered when the durability policy says so.
+- Internal topics (`__consumer_offsets` ...) are refused with INVALID_TOPIC_EXCEPTION.
 - Versions 0-1 carry message sets v0, 2 carries v1: stored as batches v2. From 3 on exactly one batch v2 a partition.
 - 5+: the log start offset is told. 8+: an error message comes with the code (KIP-467). 13+: topics by id (KIP-516).
 
@@ -14,6 +15,7 @@ Gaps: transactional writes are refused with INVALID_TXN_STATE until there is a t
 from collections.abc import Awaitable
 
 from moldau.handlers.context import RequestContext
+from moldau.handlers.topics import INTERNAL_TOPICS
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
 from moldau.protocol.messages.k00_produce import (
@@ -32,6 +34,9 @@ PRODUCE_BY_TOPIC_ID = 13  # KIP-516
 
 NO_ACKS = 0
 ACKS = (ACKS_ALL, NO_ACKS, 1)
+
+WRITTEN_BY_BROKERS = ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics are written by brokers only")
+"""What coordinators keep in memory is only what they themselves have written."""
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Awaitable[ProduceResponse] | None:
@@ -55,6 +60,8 @@ def _append_topic(
     services, version = context.services, context.api_version
     replicas, now_ms = services.replicas, services.clock.now_ms()
     name = topic.name if version < PRODUCE_BY_TOPIC_ID else replicas.name_of(topic.topic_id)
+    if name in INTERNAL_TOPICS:
+        return _refuse_topic(WRITTEN_BY_BROKERS, topic)
     results = []
     for data in topic.partition_data:
         try:
@@ -78,19 +85,18 @@ def _append_topic(
 
 
 def _refuse_all(refused: ApiError, request: ProduceRequest) -> ProduceResponse:
-    response = ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[_refusal(data.index, refused) for data in topic.partition_data],
-            )
-            for topic in request.topic_data
-        ]
-    )
+    response = ProduceResponse(responses=[_refuse_topic(refused, topic) for topic in request.topic_data])
     if request.acks == NO_ACKS:
         _fail_loudly(response)
     return response
+
+
+def _refuse_topic(refused: ApiError, topic: TopicProduceData) -> TopicProduceResponse:
+    return TopicProduceResponse(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partition_responses=[_refusal(data.index, refused) for data in topic.partition_data],
+    )
 
 
 def _fail_loudly(response: ProduceResponse) -> None:

@@ -8,7 +8,7 @@ what is stored nor on how many producers there are.
 import errno
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from moldau.core.clock import Clock
@@ -18,9 +18,16 @@ from moldau.core.topic_config import TopicConfig
 from moldau.log.checkpoints import CheckpointError, read_topic_id, write_topic_id
 from moldau.log.leader_epochs import EpochEnd, LeaderEpochs
 from moldau.log.producers import Producers
-from moldau.log.recovery import DELETED_SUFFIX, LoadedLog, Loader, replay_producers
+from moldau.log.recovery import LoadedLog, Loader, replay_producers
 from moldau.log.retention import expired_count
-from moldau.log.segment import RELATIVE_OFFSET_MAX, SEGMENT_SUFFIXES, Segment
+from moldau.log.segment import (
+    DELETED_SUFFIX,
+    RELATIVE_OFFSET_MAX,
+    SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
+    Segment,
+    file_name,
+)
 from moldau.log.segments import Segments
 from moldau.log.timestamps import TimestampOffset, find_max_timestamp, find_timestamp
 from moldau.log.txn_index import AbortedTxn
@@ -84,6 +91,7 @@ class Log:
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
+        self.clean_offset = 0
         self.size_bytes = sum(segment.size for segment in loaded.segments)
         self.doomed: list[DoomedFile] = []
         self.failure: OSError | None = None
@@ -256,7 +264,11 @@ class Log:
         """By the records' own time where they have one, as Kafka counts it."""
         first = segment.first_timestamp
         age_ms = timestamp - first if first >= 0 else now_ms - segment.created_ms
-        return age_ms > self.config.segment_ms - segment.jitter_ms(self.config.segment_jitter_ms)
+        config = self.config
+        age_ms_max = config.segment_ms
+        if config.max_compaction_lag_ms < age_ms_max and config.is_compacted:
+            age_ms_max = config.max_compaction_lag_ms  # only what is not in the active segment can be compacted
+        return age_ms > age_ms_max - segment.jitter_ms(config.segment_jitter_ms)
 
     def roll(self, now_ms: int, last_offset: int = 0) -> Segment:
         """Start a new segment at the end of the log."""
@@ -305,6 +317,9 @@ class Log:
         try:
             while True:
                 next_segment = None if segment is segments.active else segments.after(segment)
+                if next_segment is not None and segment.is_emptied():
+                    segment = next_segment  # librdkafka takes answers without any record for a limit that is too low
+                    continue
                 start = segment.position_of(offset)
                 if start is not None:
                     segment_end = end if next_segment is None else next_segment.base_offset
@@ -433,6 +448,36 @@ class Log:
         self.producers.map_end_offset = offset
         self._snapshots.remove_above(-1)
 
+    def replace_segments(self, base_offset: int, size: int, replaced: Sequence[tuple[int, int]]) -> bool:
+        """Put a compacted segment, complete in its `.swap` files, in the place of those it was made of.
+
+        `replaced` are their base offsets and sizes. False: they are no longer all there, or not as they were.
+        """
+        bases = {base for base, _ in replaced}
+        old = [segment for segment in self.segments if segment.base_offset in bases]
+        if [(segment.base_offset, segment.size) for segment in old] != list(replaced) or self.segments.active in old:
+            return False
+        if not self._files.exists(f"{self.directory}/{file_name(base_offset, '.log')}{SWAP_SUFFIX}"):
+            return False
+        self._guarded(lambda: self._swap_in(base_offset, size, old))
+        return True
+
+    def _swap_in(self, base_offset: int, size: int, old: list[Segment]) -> None:
+        now_ms = self._clock.now_ms()
+        self._doom(old, now_ms)
+        for suffix in SEGMENT_SUFFIXES:
+            path = f"{self.directory}/{file_name(base_offset, suffix)}"
+            if self._files.exists(path + SWAP_SUFFIX):
+                self._files.rename(path + SWAP_SUFFIX, path)
+        interval = self.config.index_interval_bytes
+        new = Segment(
+            self._files, self.directory, base_offset, size=size, index_interval_bytes=interval, created_ms=now_ms
+        )
+        self.segments.replace([new, *(segment for segment in self.segments if segment not in old)])
+        self.size_bytes += size
+        gone = {segment.base_offset for segment in old} - {base_offset}
+        self._snapshots.remove([offset for offset in self._snapshots.offsets if offset in gone])
+
     def _doom(self, segments: list[Segment], now_ms: int) -> None:
         """Rename files out of the log. They are removed later, in a thread: unlinking a gigabyte takes its time."""
         due_ms = now_ms + self.config.file_delete_delay_ms
@@ -504,6 +549,7 @@ class Log:
         with self._recovery_point_lock:
             self._truncations += 1
             self.recovery_point = min(self.recovery_point, offset)
+        self.clean_offset = min(self.clean_offset, offset)
 
     def checkpoint(self) -> None:
         """Write down what must be on disk before a recovery point beyond it is."""

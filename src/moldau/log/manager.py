@@ -86,13 +86,14 @@ class LogManager:
         directory.remove_deleted()
         recovery_points = directory.recovery_points.read()
         start_offsets = directory.log_start_offsets.read()
+        clean_offsets = directory.cleaner_offsets.read()
         partitions = directory.partitions()
         if not clean and partitions:
             log.info("%s was not closed: checking what is past the recovery points", directory.path)
         for partition in partitions:
             if partition in self._logs:
                 raise DirectoryError(f"{partition} is in {directory.path} and in {self._homes[partition].path}")
-            self._open(
+            opened = self._open(
                 directory,
                 partition,
                 None,
@@ -100,6 +101,7 @@ class LogManager:
                 recovery_points.get(partition, 0),
                 start_offsets.get(partition, 0),
             )
+            opened.clean_offset = clean_offsets.get(partition, 0)
 
     def _open(
         self,
@@ -210,6 +212,13 @@ class LogManager:
             if each.topic_partition in high_watermarks
         }
         directory.write_checkpoints(recovery_points, starts, here)
+
+    def checkpoint_cleaned(self, partition: TopicPartition) -> None:
+        """Write down how far the logs beside that of `partition` are clean. For one thread at a time."""
+        home = self._homes.get(partition)
+        if home is not None and home.failure is None:
+            offsets = {each.topic_partition: each.clean_offset for each in self._logs_in(home) if each.clean_offset}
+            self._guard(home, lambda each: each.cleaner_offsets.write(offsets))
 
     def close(
         self, high_watermarks: Mapping[TopicPartition, int] | None = None, threads: "Executor | None" = None

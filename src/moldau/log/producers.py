@@ -182,6 +182,8 @@ class Producers:
         if not header.is_control:
             self.update(header, header.base_offset, now_ms)
             return None
+        if header.record_count == 0:
+            return None  # compaction has emptied it: nothing is left of its transaction
         try:
             marker = read_end_txn_marker(read_batch())
         except RecordFormatError as error:

@@ -14,7 +14,15 @@ from moldau.core.files import Files
 from moldau.core.topic_config import TopicConfig
 from moldau.log.leader_epochs import LeaderEpochs
 from moldau.log.producers import Producers
-from moldau.log.segment import RELATIVE_OFFSET_MAX, SEGMENT_SUFFIXES, Segment, file_name
+from moldau.log.segment import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    RELATIVE_OFFSET_MAX,
+    SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
+    Segment,
+    file_name,
+)
 from moldau.log.segments import Segments
 from moldau.log.snapshots import Snapshots
 from moldau.protocol.errors import ApiError
@@ -23,9 +31,6 @@ from moldau.records.batch import BatchHeader, CorruptBatchError
 log = logging.getLogger(__name__)
 
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
-DELETED_SUFFIX = ".deleted"
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
 TEMPORARY_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp")
 
 

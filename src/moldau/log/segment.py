@@ -10,7 +10,7 @@ from moldau.core.files import Buffer, File, FileRegion, Files
 from moldau.log.index import CorruptIndexError, OffsetEntry, OffsetIndex, TimeEntry, TimeIndex
 from moldau.log.scan import iter_checked, iter_headers
 from moldau.log.txn_index import TxnIndex
-from moldau.records.batch import BatchHeader, CorruptBatchError
+from moldau.records.batch import BATCH_HEADER_BYTES, MAGIC_V2, BatchHeader, CorruptBatchError
 
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 HINTS_MAX = 64
@@ -21,6 +21,9 @@ UNKNOWN_TIMESTAMP = -2
 """Not read yet."""
 
 SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -62,17 +65,18 @@ class Segment:
         size: int,
         index_interval_bytes: int,
         created_ms: int,
+        suffix: str = "",
     ) -> None:
         stem = f"{directory}/{file_name(base_offset, '')}"
         self._files = files
         self._file: File | None = None
-        self.path = stem + ".log"
+        self.path = f"{stem}.log{suffix}"
         self.base_offset = base_offset
         self.size = size
         self.created_ms = created_ms
-        self.index = OffsetIndex(files, stem + ".index", base_offset)
-        self.time_index = TimeIndex(files, stem + ".timeindex", base_offset)
-        self.txn_index = TxnIndex(files, stem + ".txnindex")
+        self.index = OffsetIndex(files, f"{stem}.index{suffix}", base_offset)
+        self.time_index = TimeIndex(files, f"{stem}.timeindex{suffix}", base_offset)
+        self.txn_index = TxnIndex(files, f"{stem}.txnindex{suffix}")
         self.index_interval_bytes = index_interval_bytes
         self.index_entries_left = 0
         self.wants_room = False
@@ -86,11 +90,23 @@ class Segment:
 
     @classmethod
     def create(
-        cls, files: Files, directory: str, base_offset: int, index_interval_bytes: int, now_ms: int
+        cls,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        index_interval_bytes: int,
+        now_ms: int,
+        suffix: str = "",
     ) -> "Segment":
-        """An empty segment with its files."""
+        """An empty segment with its files; with a `suffix` to their names it is not part of the log yet."""
         segment = cls(
-            files, directory, base_offset, size=0, index_interval_bytes=index_interval_bytes, created_ms=now_ms
+            files,
+            directory,
+            base_offset,
+            size=0,
+            index_interval_bytes=index_interval_bytes,
+            created_ms=now_ms,
+            suffix=suffix,
         )
         segment._file = files.open(segment.path, create=True)
         if segment._file.size():
@@ -260,6 +276,12 @@ class Segment:
             return FileRegion(self.file, start, limit - start) if limit > start else None
         end = self._last_boundary(start, start + max_bytes, min_one_batch)
         return FileRegion(self.file, start, end - start) if end > start else None
+
+    def is_emptied(self) -> bool:
+        """Whether compaction has left nothing but one batch without records, which only says where it ended."""
+        if self.size != BATCH_HEADER_BYTES:
+            return False
+        return next(iter_headers(self.file, 0, self.size))[1].magic == MAGIC_V2
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         return iter_headers(self.file, position, self.size)

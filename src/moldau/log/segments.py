@@ -24,6 +24,7 @@ class Segments:
         self._bases = [segment.base_offset for segment in self._all]
         invariant(len(self._all) > 0, "a log has a segment")
         self.active = self._all[-1]
+        self._opened = [segment for segment in self._opened if segment in self._all]
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._all)

@@ -38,7 +38,9 @@ def find_max_timestamp(log: "Log") -> TimestampOffset | None:
         return None
     position, header = found
     records = _records(segment, position, header)
-    youngest = max(records, key=lambda record: (record.timestamp, -record.offset))
+    youngest = max(records, key=lambda record: (record.timestamp, -record.offset), default=None)
+    if youngest is None:
+        return None  # compaction has emptied the batch, and Kafka looks no further either
     return TimestampOffset(youngest.offset, youngest.timestamp, header.partition_leader_epoch)
 
 

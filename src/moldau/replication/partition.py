@@ -13,7 +13,7 @@ from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
 from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.records.validate import AppendRules, prepare_for_append
+from moldau.records.validate import AppendRules, prepare_for_append, prepare_own_batch
 from moldau.replication.durability import ACKS_ALL
 
 
@@ -63,17 +63,32 @@ class Partition:
         if log.config is not self._config:
             self._configure(log.config)
         if acks == ACKS_ALL and len(self.in_sync_replicas) < self._config.min_insync_replicas:
-            raise ApiError(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.topic_partition} has {len(self.in_sync_replicas)} in-sync replicas, "
-                f"min.insync.replicas asks for {self._config.min_insync_replicas}",
-            )
+            raise self._too_few_replicas()
         batch = prepare_for_append(records, self._rules, produce_version, now_ms)
         result = log.append_as_leader(batch, self.leader_epoch, now_ms)
         end = log.log_end_offset
         if end != self.high_watermark:
             self._advance_high_watermark(end, len(records))
         return result
+
+    def append_own(self, batch: bytes, now_ms: int) -> AppendResult:
+        """Append a batch that the broker itself made, with acks=all: a coordinator's records."""
+        config = self.log.config
+        if len(self.in_sync_replicas) < config.min_insync_replicas:
+            raise self._too_few_replicas()
+        if len(batch) > config.max_message_bytes:
+            reason = f"{len(batch)} bytes in one batch, max.message.bytes allows {config.max_message_bytes}"
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, reason)
+        result = self.log.append_as_leader(prepare_own_batch(batch), self.leader_epoch, now_ms)
+        self._advance_high_watermark(self.log.log_end_offset, len(batch))
+        return result
+
+    def _too_few_replicas(self) -> ApiError:
+        return ApiError(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"{self.topic_partition} has {len(self.in_sync_replicas)} in-sync replicas, "
+            f"min.insync.replicas asks for {self.log.config.min_insync_replicas}",
+        )
 
     def _configure(self, config: TopicConfig) -> None:
         """Take up a configuration that is new since the last append."""

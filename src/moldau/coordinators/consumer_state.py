@@ -1,0 +1,179 @@
+"""What the records of a consumer group come to. `replay` is the only mutator, live and at restart alike.
+
+A decision is made on a `Draft`: records written to it are applied to a copy at once, so that what follows in the same
+decision sees them. The group's own state changes when the runtime replays the records after the append.
+"""
+
+from collections import Counter
+
+from moldau.coordinators import consumer_records as records
+from moldau.coordinators.assignors import Partitions
+from moldau.coordinators.consumer_member import LEAVE_EPOCH, NOTHING_HELD, ConsumerMember, MemberState
+from moldau.coordinators.record_tables import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+from moldau.coordinators.records import CoordinatorRecord
+from moldau.coordinators.subscriptions import ResolvedRegex
+
+EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
+
+
+class ConsumerState:
+    """One group's durable state."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = 1  # as in Kafka 4.3: the first member makes it 2
+        self.metadata_hash = 0
+        self.assignment_epoch = 0
+        self.assignment_timestamp_ms = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.static_members: dict[str, str] = {}
+        """Instance id to member id."""
+        self.target: dict[str, Partitions] = {}
+        self.regexes: dict[str, ResolvedRegex] = {}
+        self.owners: dict[tuple[bytes, int], str] = {}
+        """Who holds a partition, be it only until it has let go."""
+        self.has_partition_metadata = False
+
+    def copy(self) -> "ConsumerState":
+        copy = ConsumerState(self.group_id)
+        for name, value in vars(self).items():
+            setattr(copy, name, dict(value) if isinstance(value, dict) else value)
+        return copy
+
+    @property
+    def name(self) -> str:
+        """The state as Kafka's tools print it."""
+        if not self.members:
+            return EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ASSIGNING
+        settled = all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values())
+        return STABLE if settled else RECONCILING
+
+    def preferred_assignor(self) -> str | None:
+        """The one that most members name."""
+        votes = Counter(member.server_assignor for member in self.members.values() if member.server_assignor)
+        return max(sorted(votes), key=votes.__getitem__, default=None)
+
+    def static_member(self, instance_id: str) -> ConsumerMember | None:
+        member_id = self.static_members.get(instance_id)
+        return None if member_id is None else self.members.get(member_id)
+
+    @property
+    def classic_members(self) -> list[ConsumerMember]:
+        """Those that speak the classic protocol (online migration)."""
+        return [member for member in self.members.values() if member.classic is not None]
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """What removes the group from the log."""
+        gone = [record for member_id in self.members for record in records.member_gone(self.group_id, member_id)]
+        gone += records.regexes_gone(self.group_id, sorted(self.regexes))
+        if self.has_partition_metadata:
+            gone.append(records.partition_metadata_gone(self.group_id))
+        return [*gone, records.target_gone(self.group_id), records.group_gone(self.group_id)]
+
+    def replay(self, record: CoordinatorRecord) -> None:
+        key, value = record
+        match key:
+            case ConsumerGroupMetadataKey():
+                self._replay_epoch(value)  # type: ignore[arg-type]  # a record's value goes with its key
+            case ConsumerGroupPartitionMetadataKey():
+                self.has_partition_metadata = value is not None
+            case ConsumerGroupMemberMetadataKey():
+                self._replay_member(key.member_id, value)  # type: ignore[arg-type]  # as above
+            case ConsumerGroupTargetAssignmentMetadataKey():
+                self._replay_target_epoch(value)  # type: ignore[arg-type]  # as above
+            case ConsumerGroupTargetAssignmentMemberKey():
+                self._replay_target(key.member_id, value)  # type: ignore[arg-type]  # as above
+            case ConsumerGroupCurrentMemberAssignmentKey():
+                self._replay_current(key.member_id, value)  # type: ignore[arg-type]  # as above
+            case ConsumerGroupRegularExpressionKey():
+                self._replay_regex(key.regular_expression, value)  # type: ignore[arg-type]  # as above
+
+    def _replay_epoch(self, value: ConsumerGroupMetadataValue | None) -> None:
+        """Without a value the group is gone: whoever holds it forgets it."""
+        if value is not None:
+            self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+
+    def _replay_target_epoch(self, value: ConsumerGroupTargetAssignmentMetadataValue | None) -> None:
+        self.assignment_epoch = -1 if value is None else value.assignment_epoch
+        self.assignment_timestamp_ms = 0 if value is None else value.assignment_timestamp
+
+    def _replay_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
+        old = self.members.get(member_id)
+        if old is not None and self.static_members.get(old.instance_id or "") == member_id:
+            del self.static_members[old.instance_id or ""]
+        if value is None:
+            self._replace(old, None)
+            return
+        self.members[member_id] = (old or ConsumerMember(member_id)).with_metadata(value)
+        if value.instance_id is not None:
+            self.static_members[value.instance_id] = member_id
+
+    def _replay_current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
+        """May come before the member's metadata: compaction keeps the last of each key, wherever it is."""
+        old = self.members.get(member_id)
+        if value is not None:
+            self._replace(old, (old or ConsumerMember(member_id)).with_current(value))
+        elif old is not None:
+            bare = old._replace(
+                state=MemberState.STABLE,
+                epoch=LEAVE_EPOCH,
+                previous_epoch=LEAVE_EPOCH,
+                assigned=NOTHING_HELD,
+                pending_revocation=NOTHING_HELD,
+            )
+            self._replace(old, bare)
+
+    def _replace(self, old: ConsumerMember | None, new: ConsumerMember | None) -> None:
+        if old is not None:
+            for partition in old.holds:
+                if self.owners.get(partition) == old.member_id:
+                    del self.owners[partition]
+            del self.members[old.member_id]
+        if new is not None:
+            self.members[new.member_id] = new
+            self.owners.update((partition, new.member_id) for partition in new.holds)
+
+    def _replay_target(self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None) -> None:
+        if value is None:
+            self.target.pop(member_id, None)
+        else:
+            self.target[member_id] = {each.topic_id: frozenset(each.partitions) for each in value.topic_partitions}
+
+    def _replay_regex(self, pattern: str, value: ConsumerGroupRegularExpressionValue | None) -> None:
+        if value is None:
+            self.regexes.pop(pattern, None)
+        else:
+            self.regexes[pattern] = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
+
+
+class Draft:
+    """A decision in the making. The state is copied at the first record, so a quiet heartbeat copies nothing."""
+
+    def __init__(self, state: ConsumerState) -> None:
+        self.state = state
+        self.records: list[CoordinatorRecord] = []
+        self.unwatched: set[str] = set()
+        """Members whose timers were cancelled: they need them again if the records do not get into the log."""
+
+    def write(self, *written: CoordinatorRecord) -> None:
+        if written and not self.records:
+            self.state = self.state.copy()
+        for record in written:
+            self.records.append(record)
+            self.state.replay(record)

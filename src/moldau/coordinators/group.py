@@ -1,0 +1,133 @@
+"""What every kind of group offers to the shard that holds it.
+
+`Groups` keeps groups of both kinds in one map and sends each request to the group it names; `Offsets` asks a group
+whether a commit, a fetch or a deletion is allowed. A request comes to a `Decision`: records, and the promise of an
+answer; one that is refused raises `ApiError`, which the handler puts into the answer.
+"""
+
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from moldau.coordinators.outcome import Decision, Outcome
+from moldau.coordinators.records import CoordinatorRecord
+from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
+from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse
+from moldau.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+from moldau.protocol.messages.k15_describe_groups import DescribedGroup
+
+NO_MEMBER_ID = ""
+NO_GENERATION = -1
+
+
+class GroupKind(Enum):
+    """The type of a group, as ListGroups names it (KIP-848)."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+class Caller(NamedTuple):
+    """Who sent a request, and in which version."""
+
+    api_version: int
+    client_id: str
+    client_host: str
+
+
+class OffsetExpiry(NamedTuple):
+    """From when on a group's offsets age (KIP-211). Topics it is subscribed to are exempt."""
+
+    idle_since_ms: int | None
+    """Wall clock of the moment the group fell empty; None: every offset ages from its own commit."""
+
+
+class Group(Protocol):
+    """One group, whichever protocol its members speak."""
+
+    @property
+    def group_id(self) -> str: ...
+
+    @property
+    def kind(self) -> GroupKind: ...
+
+    @property
+    def state_name(self) -> str:
+        """As Kafka's tools print it: Empty, PreparingRebalance, Stable, Assigning, Reconciling ..."""
+        ...
+
+    @property
+    def protocol_type(self) -> str:
+        """`consumer` for groups of consumers, empty for a group that never had a member."""
+        ...
+
+    @property
+    def is_empty(self) -> bool:
+        """No member: it may be deleted, and replaced by a group of the other kind."""
+        ...
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member reads the topic, or may do so for all we know."""
+        ...
+
+    # what Offsets asks
+
+    def validate_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation_or_epoch: int,
+        *,
+        is_transactional: bool,
+        api_version: int,
+    ) -> None:
+        """Raise ApiError if this member may not commit now."""
+        ...
+
+    def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Raise ApiError if this member may not read committed offsets now (OffsetFetch 9+)."""
+        ...
+
+    def validate_offset_delete(self) -> None:
+        """Raise ApiError if no offset of this group may be deleted."""
+        ...
+
+    def offset_expiry(self) -> OffsetExpiry | None:
+        """How its offsets age; None: not at all now."""
+        ...
+
+    def keep_alive(self, member_id: str) -> None:
+        """A commit of this member arrived: in the classic protocol that counts as a heartbeat."""
+        ...
+
+    # life of the group
+
+    def validate_delete(self) -> None:
+        """Raise ApiError unless the group may be deleted."""
+        ...
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        """What removes the group (not its offsets) from the log."""
+        ...
+
+    def on_loaded(self) -> Outcome:
+        """The log has been read to its end and this broker is the coordinator: start timers."""
+        ...
+
+    def on_unloaded(self) -> None:
+        """Another broker is the coordinator now: answer all who wait with NOT_COORDINATOR, cancel timers."""
+        ...
+
+    # the classic protocol; a consumer group serves it for members that migrate, and otherwise refuses
+
+    def join(self, request: JoinGroupRequest, caller: Caller) -> Decision[JoinGroupResponse]: ...
+
+    def sync(self, request: SyncGroupRequest) -> Decision[SyncGroupResponse]: ...
+
+    def heartbeat(self, request: HeartbeatRequest) -> Decision[HeartbeatResponse]: ...
+
+    def leave(self, request: LeaveGroupRequest) -> Decision[LeaveGroupResponse]: ...
+
+    def describe(self) -> DescribedGroup:
+        """For DescribeGroups. A consumer group raises GROUP_ID_NOT_FOUND: it is described by key 69."""
+        ...

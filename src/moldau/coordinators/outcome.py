@@ -1,0 +1,43 @@
+"""What a decision comes to: records to append, and what happens when they are committed.
+
+A state machine's method validates and returns this; it changes durable state only in `replay(record)`, which the
+runtime calls for each record after the append, live and at restart alike.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from moldau.coordinators.promise import Promise
+from moldau.coordinators.records import CoordinatorRecord
+
+T = TypeVar("T")
+
+
+class Outcome(NamedTuple):
+    """`on_committed` gets 0 when the records are durable (at once if there are none), else the error's code."""
+
+    records: Sequence[CoordinatorRecord] = ()
+    on_committed: Callable[[int], None] | None = None
+
+    def committed(self, error_code: int) -> None:
+        """Tell the decision what became of its records."""
+        if self.on_committed is not None:
+            self.on_committed(error_code)
+
+
+NOTHING = Outcome()
+
+Decision = tuple[Outcome, Promise[T]]
+"""What a request comes to. If the append failed and `on_committed` left the promise open, the request fails with
+that error (an `ApiError` for whoever awaits `services.groups.write`)."""
+
+
+def answered(value: T, records: Sequence[CoordinatorRecord] = ()) -> Decision[T]:
+    """Answer `value` once the records are committed; the plain case."""
+    promise: Promise[T] = Promise()
+
+    def on_committed(error_code: int) -> None:
+        if error_code == 0:
+            promise.complete(value)
+
+    return Outcome(records, on_committed), promise

@@ -1,0 +1,48 @@
+"""An answer that may come later, without an event loop: a join waits here for the others of its group."""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class Promise(Generic[T]):
+    """Completed once; whoever asked with `then` is told at once or later."""
+
+    __slots__ = ("_callbacks", "_value", "done")
+
+    def __init__(self) -> None:
+        self.done = False
+        self._value: T | None = None
+        self._callbacks: list[Callable[[T], None]] = []
+
+    @classmethod
+    def of(cls, value: T) -> "Promise[T]":
+        """One that is completed already."""
+        promise = cls()
+        promise.complete(value)
+        return promise
+
+    @property
+    def value(self) -> T:
+        """What it was completed with; asked only when `done`."""
+        if not self.done:
+            raise LookupError("the promise is not completed yet")
+        return cast(T, self._value)
+
+    def complete(self, value: T) -> None:
+        """The first call counts, later ones are ignored."""
+        if self.done:
+            return
+        self.done = True
+        self._value = value
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(value)
+
+    def then(self, callback: Callable[[T], None]) -> None:
+        """Call back with the value: at once if it is there."""
+        if self.done:
+            callback(cast(T, self._value))
+        else:
+            self._callbacks.append(callback)

@@ -1,0 +1,88 @@
+"""OffsetCommit, versions 0 to 10.
+
+Stores where a group goes on reading, with a note and the leader epoch of the record before. The answer comes when the
+offsets are as safe as a write with acks=all.
+
+- Members of a group prove it by generation (or member epoch) and member id; without these (generation -1) anybody may
+  commit for a group that has no members: simple consumers and tools.
+- A topic that does not exist is refused alone: UNKNOWN_TOPIC_OR_PARTITION, from 10 on UNKNOWN_TOPIC_ID (KIP-848).
+- 0: Kafka put these into ZooKeeper; here they go where all others are. 1: carries a timestamp for each partition.
+- 2-4: may ask for a retention of its own. 5+: that is the broker's (KIP-211). 7+: static members (KIP-345).
+- 9+: STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND are told (KIP-848).
+"""
+
+from collections.abc import Iterator
+
+from moldau.coordinators.offsets import Committing, OffsetToCommit
+from moldau.handlers.context import RequestContext
+from moldau.handlers.topics import topic_names_and_ids
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+COMMITS_FIND_NO_COORDINATOR = 0  # clients of 0.8.1 send them to any broker
+COMMIT_BY_TOPIC_ID = 10  # KIP-848
+
+Names = list[tuple[str, bytes] | None]
+
+
+async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+    by_id = context.api_version >= COMMIT_BY_TOPIC_ID
+    names = topic_names_and_ids(request.topics, context.services.metadata.image, by_id=by_id)
+    offsets = list(_offsets(request.topics, names))
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        codes = iter(await _commit(request, offsets, context) if offsets else [])
+    except ApiError as error:
+        codes = iter([error.code] * len(offsets))
+    return OffsetCommitResponse(
+        topics=[
+            _answer(topic, [unknown if name is None else next(codes) for _ in topic.partitions])
+            for topic, name in zip(request.topics, names, strict=True)
+        ]
+    )
+
+
+async def _commit(request: OffsetCommitRequest, offsets: list[OffsetToCommit], context: RequestContext) -> list[int]:
+    groups = context.services.groups
+    if context.api_version == COMMITS_FIND_NO_COORDINATOR:
+        await groups.ensure_topic()
+    who = Committing(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id_or_member_epoch,
+        context.api_version,
+        request.retention_time_ms,
+    )
+    return await groups.write(request.group_id, lambda shard: shard.offsets.commit(who, offsets))
+
+
+def _offsets(topics: list[OffsetCommitRequestTopic], names: Names) -> Iterator[OffsetToCommit]:
+    for topic, name in zip(topics, names, strict=True):
+        if name is not None:
+            for each in topic.partitions:
+                yield OffsetToCommit(
+                    *name,
+                    each.partition_index,
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.committed_metadata,
+                    each.commit_timestamp,
+                )
+
+
+def _answer(topic: OffsetCommitRequestTopic, codes: list[int]) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+            for each, code in zip(topic.partitions, codes, strict=True)
+        ],
+    )

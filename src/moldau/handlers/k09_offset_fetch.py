@@ -1,0 +1,172 @@
+"""OffsetFetch, versions 0 to 10.
+
+What a group committed last. A partition without an offset is answered with -1 and no error, and so is a group that
+does not exist.
+
+- 0: Kafka read these from ZooKeeper; here they are where all others are, and what is missing is
+  UNKNOWN_TOPIC_OR_PARTITION, as such clients expect.
+- 2+: null topics mean all that the group has, and an error of the whole group has its own place; 0-1 repeat it for
+  every partition. 5+: leader epoch (KIP-320).
+- 7+: `require_stable` answers UNSTABLE_OFFSET_COMMIT where a transaction is about to move the offset (KIP-447).
+- 8+: many groups in one request (KIP-709). 9+: members of the consumer protocol name themselves and are refused when
+  they are stale (KIP-848). 10+: topics by id, UNKNOWN_TOPIC_ID for unknown ones.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from moldau.coordinators.offsets import FetchedOffset, WantedOffset
+from moldau.coordinators.outcome import answered
+from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.topics import topic_names_and_ids
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.messages.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+FETCH_FINDS_NO_COORDINATOR = 0
+GROUP_HAS_AN_ERROR_CODE = 2
+FETCH_MANY_GROUPS = 8  # KIP-709
+FETCH_BY_TOPIC_ID = 10  # KIP-848
+
+
+class _Found(NamedTuple):
+    error_code: int
+    topics: list[list[FetchedOffset]]
+
+
+async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    if context.api_version >= FETCH_MANY_GROUPS:
+        groups = [await _group_answer(group, request.require_stable, context) for group in request.groups]
+        return OffsetFetchResponse(groups=groups)
+    if context.api_version == FETCH_FINDS_NO_COORDINATOR:
+        await context.services.groups.ensure_topic()
+    topics = request.topics
+    wanted = (
+        None
+        if topics is None
+        else [OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics]
+    )
+    group = OffsetFetchRequestGroup(group_id=request.group_id, topics=wanted)
+    return _old_answer(await _fetch(group, request.require_stable, context), wanted or [], context.api_version)
+
+
+async def _group_answer(
+    group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
+) -> OffsetFetchResponseGroup:
+    found = await _fetch(group, require_stable, context)
+    topics = [_topic_answer(offsets) for offsets in found.topics]
+    return OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error_code, topics=topics)
+
+
+async def _fetch(group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext) -> _Found:
+    services = context.services
+    by_id = context.api_version >= FETCH_BY_TOPIC_ID
+    wanted = None if group.topics is None else list(_wanted(group.topics, services, by_id=by_id))
+    known = None if wanted is None else [each for each in wanted if each.topic]
+    try:
+        offsets = await services.groups.write(
+            group.group_id,
+            lambda shard: answered(
+                shard.offsets.fetch(
+                    group.group_id,
+                    known,
+                    require_stable=require_stable,
+                    member_id=group.member_id,
+                    member_epoch=group.member_epoch,
+                )
+            ),
+        )
+    except ApiError as error:
+        return _Found(error.code, [])
+    if wanted is None:
+        return _Found(0, list(_by_topic(_with_ids(offsets, services) if by_id else offsets)))
+    found = iter(offsets)
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID
+    all_wanted = [next(found) if each.topic else FetchedOffset(*each, error_code=unknown) for each in wanted]
+    return _Found(0, list(_by_topic(all_wanted)))
+
+
+def _wanted(topics: Sequence[OffsetFetchRequestTopics], services: Services, *, by_id: bool) -> Iterator[WantedOffset]:
+    """An empty name stands for an id that no topic has. A topic that is gone may still have offsets by its name."""
+    names = topic_names_and_ids(topics, services.metadata.image, by_id=by_id)
+    for topic, name in zip(topics, names, strict=True):
+        if by_id:
+            key = (name[0] if name is not None else "", topic.topic_id)
+        else:
+            key = name or (topic.name, topic.topic_id)
+        for index in topic.partition_indexes:
+            yield WantedOffset(*key, index)
+
+
+def _with_ids(offsets: Iterable[FetchedOffset], services: Services) -> Iterator[FetchedOffset]:
+    """Only topics that still exist can be told by id."""
+    topics = services.metadata.image.topics
+    for each in offsets:
+        if each.topic in topics:
+            yield each._replace(topic_id=topics[each.topic].topic_id)
+
+
+def _by_topic(offsets: Iterable[FetchedOffset]) -> Iterator[list[FetchedOffset]]:
+    for _, each in groupby(offsets, lambda offset: (offset.topic, offset.topic_id)):
+        yield list(each)
+
+
+def _topic_answer(offsets: Sequence[FetchedOffset]) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=offsets[0].topic,
+        topic_id=offsets[0].topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=each.partition,
+                committed_offset=each.offset,
+                committed_leader_epoch=each.leader_epoch,
+                metadata=each.metadata,
+                error_code=each.error_code,
+            )
+            for each in offsets
+        ],
+    )
+
+
+def _old_answer(found: _Found, wanted: Sequence[OffsetFetchRequestTopics], version: int) -> OffsetFetchResponse:
+    topics = found.topics
+    if found.error_code and version < GROUP_HAS_AN_ERROR_CODE:
+        topics = [_refused(topic, found.error_code) for topic in wanted]
+    if version == FETCH_FINDS_NO_COORDINATOR:
+        topics = [list(map(_missing_is_an_error, offsets)) for offsets in topics]
+    return OffsetFetchResponse(error_code=found.error_code, topics=[_old_topic(offsets) for offsets in topics])
+
+
+def _refused(topic: OffsetFetchRequestTopics, error_code: int) -> list[FetchedOffset]:
+    return [FetchedOffset(topic.name, b"", index, error_code=error_code) for index in topic.partition_indexes]
+
+
+def _missing_is_an_error(offset: FetchedOffset) -> FetchedOffset:
+    is_missing = offset.offset == -1 and offset.error_code == 0
+    return offset._replace(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if is_missing else offset
+
+
+def _old_topic(offsets: Sequence[FetchedOffset]) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(
+        name=offsets[0].topic,
+        partitions=[
+            OffsetFetchResponsePartition(
+                partition_index=each.partition,
+                committed_offset=each.offset,
+                committed_leader_epoch=each.leader_epoch,
+                metadata=each.metadata,
+                error_code=each.error_code,
+            )
+            for each in offsets
+        ],
+    )

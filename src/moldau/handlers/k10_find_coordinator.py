@@ -1,0 +1,53 @@
+"""FindCoordinator, versions 0 to 6.
+
+Tells which broker coordinates a group: the leader of the group's partition of `__consumer_offsets`, at the address of
+the listener that the client came through. The topic is made at the first such question, before the answer.
+
+- 4+: many keys in one request, each with its own result (KIP-699).
+- COORDINATOR_NOT_AVAILABLE: the partition has no leader now.
+
+Gaps: coordinators of transactions (key type 1) and of share groups (2) do not exist yet: INVALID_REQUEST, which
+clients do not retry.
+"""
+
+from moldau.handlers.context import RequestContext
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.messages.k10_find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+FIND_MANY_KEYS = 4  # KIP-699
+GROUP = 0
+NO_NODE = -1
+
+
+async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    if context.api_version >= FIND_MANY_KEYS:
+        keys = request.coordinator_keys
+        return FindCoordinatorResponse(coordinators=[await _find(key, request.key_type, context) for key in keys])
+    found = await _find(request.key, request.key_type, context)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
+    try:
+        if key_type != GROUP:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type} here")
+        return await _coordinator(key, context)
+    except ApiError as error:
+        return Coordinator(
+            key=key, node_id=NO_NODE, host="", port=-1, error_code=error.code, error_message=error.message
+        )
+
+
+async def _coordinator(group_id: str, context: RequestContext) -> Coordinator:
+    broker_id = await context.services.groups.coordinator_of(group_id)
+    broker = context.services.metadata.image.brokers.get(broker_id)
+    endpoint = None if broker is None else broker.endpoint(context.listener)
+    if endpoint is None:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator of group {group_id!r} is away")
+    return Coordinator(key=group_id, node_id=broker_id, host=endpoint.host, port=endpoint.port, error_message=None)

@@ -1,0 +1,31 @@
+"""JoinGroup, versions 0 to 9: a member enters a group of the classic protocol, or a rebalance of it.
+
+The answer waits until every member has joined, or the rebalance timeout has passed; the first members of an empty
+group wait `group.initial.rebalance.delay.ms` for others. The leader gets the subscriptions of all.
+
+- 0: the session timeout bounds the rebalance too. 1+: the rebalance timeout does.
+- 4+: a new member is given an id and sent back for another join (MEMBER_ID_REQUIRED, KIP-394).
+- 5+: static members (KIP-345): an instance that comes back takes its old place, and the old one is fenced.
+- 8+: the reason of a join, which changes nothing. 9+: a leader is told when its assignment is not wanted (KIP-814).
+- INVALID_SESSION_TIMEOUT outside of group.min/max.session.timeout.ms, GROUP_MAX_SIZE_REACHED beyond group.max.size,
+  INCONSISTENT_GROUP_PROTOCOL if no protocol is common to all.
+"""
+
+from moldau.coordinators.classic_member import refusal
+from moldau.coordinators.group import Caller
+from moldau.handlers.context import RequestContext
+from moldau.protocol.errors import ApiError
+from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
+
+PROTOCOL_MAY_BE_NULL = 7  # KIP-559
+
+
+async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+    caller = Caller(context.api_version, context.client_id or "", f"/{context.client_host}")
+    try:
+        answer = await context.services.groups.write(request.group_id, lambda shard: shard.groups.join(request, caller))
+    except ApiError as error:
+        answer = refusal(error.code, request.member_id)
+    if answer.protocol_name is None and context.api_version < PROTOCOL_MAY_BE_NULL:
+        return JoinGroupResponse(error_code=answer.error_code, member_id=answer.member_id)
+    return answer

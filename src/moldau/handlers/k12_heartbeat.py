@@ -1,0 +1,18 @@
+"""Heartbeat, versions 0 to 4: a member of a classic group is alive, and learns that it has to join again.
+
+- REBALANCE_IN_PROGRESS while the group waits for joins; the heartbeat counts all the same.
+- 3+: static members (KIP-345): FENCED_INSTANCE_ID once another member has taken the place.
+- While the coordinator is still reading its log, a heartbeat is simply accepted, as in Kafka.
+"""
+
+from moldau.handlers.context import RequestContext
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+async def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    try:
+        return await context.services.groups.write(request.group_id, lambda shard: shard.groups.heartbeat(request))
+    except ApiError as error:
+        is_loading = error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else error.code)

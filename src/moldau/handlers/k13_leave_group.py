@@ -1,0 +1,43 @@
+"""LeaveGroup, versions 0 to 5: members leave a classic group at once instead of by their silence.
+
+- 0-2: one member, whose error is the answer's. 3+: many, each with its own result (KIP-345); a static member may be
+  removed by its instance id alone. 5+: a reason, which changes nothing.
+- The answer waits until a group that is empty now is written as such.
+"""
+
+from moldau.handlers.context import RequestContext
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.messages.k13_leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+
+LEAVE_MANY_MEMBERS = 3  # KIP-345
+
+
+async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+    if context.api_version >= LEAVE_MANY_MEMBERS:
+        return await _leave(request, context)
+    member = MemberIdentity(member_id=request.member_id)
+    answer = await _leave(LeaveGroupRequest(group_id=request.group_id, members=[member]), context)
+    codes = [answer.error_code, *(member.error_code for member in answer.members)]
+    return LeaveGroupResponse(error_code=next((code for code in codes if code), ErrorCode.NONE))
+
+
+async def _leave(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+    try:
+        return await context.services.groups.write(request.group_id, lambda shard: shard.groups.leave(request))
+    except ApiError as error:
+        if error.code == ErrorCode.UNKNOWN_MEMBER_ID:  # there is no such group, so none of them is in it
+            return LeaveGroupResponse(members=[_unknown(member) for member in request.members])
+        return LeaveGroupResponse(error_code=error.code)
+
+
+def _unknown(member: MemberIdentity) -> MemberResponse:
+    return MemberResponse(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        error_code=ErrorCode.UNKNOWN_MEMBER_ID,
+    )

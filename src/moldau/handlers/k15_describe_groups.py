@@ -1,0 +1,50 @@
+"""DescribeGroups, versions 0 to 6: state and members of groups of the classic protocol.
+
+- Subscriptions are told of stable groups only. During a rebalance the assignments are those before it.
+- A group that does not exist, or speaks the consumer protocol (key 69 describes it), is Dead; 6+: and an error,
+  GROUP_ID_NOT_FOUND (KIP-1043).
+- 3+: what the client may do with the group, on request (KIP-430). 4+: instance ids of static members (KIP-345).
+"""
+
+from moldau.handlers.authorization import ALTER_CONFIGS, DELETE, DESCRIBE, DESCRIBE_CONFIGS, NOT_ASKED, READ
+from moldau.handlers.context import RequestContext
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.messages.k15_describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+MISSING_GROUP_IS_AN_ERROR = 6  # KIP-1043
+DEAD = "Dead"
+GROUP_OPERATIONS = sum(1 << operation for operation in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
+
+
+def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    described = [_describe(group_id, context) for group_id in request.groups]
+    return DescribeGroupsResponse(groups=[_with_operations(group, operations) for group in described])
+
+
+def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
+    try:
+        return context.services.groups.read(group_id, lambda shard: shard.groups.describe(group_id))
+    except ApiError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            return DescribedGroup(group_id=group_id, error_code=error.code)
+        if context.api_version < MISSING_GROUP_IS_AN_ERROR:
+            return DescribedGroup(group_id=group_id, group_state=DEAD)
+        return DescribedGroup(group_id=group_id, group_state=DEAD, error_code=error.code, error_message=error.message)
+
+
+def _with_operations(group: DescribedGroup, operations: int) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=group.error_code,
+        error_message=group.error_message,
+        group_id=group.group_id,
+        group_state=group.group_state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_data,
+        members=group.members,
+        authorized_operations=NOT_ASKED if group.error_code else operations,
+    )

@@ -1,0 +1,36 @@
+"""ConsumerGroupHeartbeat, versions 0 to 1 (KIP-848).
+
+A consumer joins (epoch 0), goes on, or leaves (-1, a static member for a while: -2) and is told its epoch and, when
+that is news to it, its partitions. The broker assigns: `uniform` or `range`, as most members ask.
+
+- What a request leaves null has not changed since the one before.
+- The assignment is in the answer when it changed, when the member joins, and when it told all about itself.
+- 0: a member without an id is given one. 1+: it comes with its own (KIP-1082), and may subscribe by a regular
+  expression, which the broker resolves; one that is none is INVALID_REGULAR_EXPRESSION.
+- Targets are computed at most once in `group.consumer.assignment.interval.ms` (KIP-1263).
+
+Gaps: settings of single groups (`consumer.session.timeout.ms` of a group resource) are not looked at. A regular
+expression is resolved at once and not in the background, so its topics are there one heartbeat sooner than in Kafka.
+"""
+
+from moldau.coordinators.consumer import validate_heartbeat
+from moldau.coordinators.consumer_settings import ConsumerSettings
+from moldau.coordinators.group import Caller
+from moldau.handlers.context import RequestContext
+from moldau.protocol.errors import ApiError
+from moldau.protocol.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+
+async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> ConsumerGroupHeartbeatResponse:
+    services = context.services
+    caller = Caller(context.api_version, context.client_id or "", f"/{context.client_host}")
+    try:
+        validate_heartbeat(request, context.api_version, ConsumerSettings.of(services.config).assignors)
+        return await services.groups.write(
+            request.group_id, lambda shard: shard.groups.consumer_heartbeat(request, caller)
+        )
+    except ApiError as error:
+        return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)

@@ -1,0 +1,135 @@
+"""What a cleaning of a log is told, what it answers, and how its files come to be the log's.
+
+The broker writes a job, a child process (`compaction_job`) does it (`cleaner`), the broker takes the result over.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from moldau.core.files import Files
+from moldau.log.segment import CLEANED_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, file_name
+
+ENTRY_BYTES = 180
+"""What one key takes in the map at the most (measured: a dict, a key of 32 bytes, an offset)."""
+
+
+class Source(NamedTuple):
+    """A segment to be cleaned."""
+
+    base_offset: int
+    size: int
+
+
+class LastBatch(NamedTuple):
+    """The last that the log knows of an active producer; `offset` is -1 if that was a marker."""
+
+    offset: int
+    producer_epoch: int
+
+
+class CleanJob(NamedTuple):
+    """One cleaning of one log: all that it needs to know."""
+
+    directory: str
+    sources: Sequence[Source]
+    later_offsets: Sequence[int]  # where the segments begin that are not cleaned: markers of old transactions are there
+    first_dirty_offset: int
+    end_offset: int  # below it everything is committed, and old enough
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    keys_max: int
+    last_batches: Mapping[int, LastBatch]  # by producer id
+    suffix: str  # of the files that are written
+
+
+class CleanedGroup(NamedTuple):
+    """A new segment and those that it replaces."""
+
+    base_offset: int
+    size: int
+    sources: Sequence[Source]
+
+
+class CleanResult(NamedTuple):
+    """`clean_offset`: up to where no key is there twice now."""
+
+    clean_offset: int
+    groups: Sequence[CleanedGroup]
+    bytes_read: int
+    bytes_written: int
+    keys: int
+
+
+# Over the pipe
+
+
+class CleaningError(Exception):
+    """A log could not be cleaned."""
+
+
+class CorruptLogError(CleaningError):
+    """It never can: there is something in it that makes no sense."""
+
+
+def encode_job(job: CleanJob, bytes_per_second: float) -> bytes:
+    fields = job._asdict() | {"last_batches": list(job.last_batches.items()), "bytes_per_second": bytes_per_second}
+    return json.dumps(fields).encode() + b"\n"
+
+
+def decode_job(line: bytes) -> tuple[CleanJob, float]:
+    fields: dict[str, Any] = json.loads(line)
+    bytes_per_second = float(fields.pop("bytes_per_second"))
+    fields["sources"] = [Source(*source) for source in fields["sources"]]
+    fields["last_batches"] = {producer_id: LastBatch(*last) for producer_id, last in fields["last_batches"]}
+    return CleanJob(**fields), bytes_per_second
+
+
+def encode_result(result: CleanResult) -> bytes:
+    return json.dumps({"result": result}).encode() + b"\n"
+
+
+def encode_error(error: Exception) -> bytes:
+    return json.dumps({"error": str(error), "is_corrupt": not isinstance(error, OSError)}).encode() + b"\n"
+
+
+def decode_result(line: bytes) -> CleanResult:
+    """The result, or the failure."""
+    answer: dict[str, Any] = json.loads(line)
+    if "error" in answer:
+        raise (CorruptLogError if answer["is_corrupt"] else CleaningError)(answer["error"])
+    clean_offset, groups, *counts = answer["result"]
+    made = [CleanedGroup(base, size, [Source(*source) for source in sources]) for base, size, sources in groups]
+    return CleanResult(clean_offset, made, *counts)
+
+
+# From `.cleaned` to `.swap`
+
+
+def stage(files: Files, job: CleanJob, group: CleanedGroup) -> None:
+    """Name a finished group so that recovery would complete its swap; durable when this returns. For a thread.
+
+    Recovery believes a swap only below every `.cleaned` file, so none may be left behind by an earlier process.
+    """
+    for name in files.list(job.directory):
+        if name.endswith(CLEANED_SUFFIX) and not name.endswith(job.suffix):
+            files.remove(f"{job.directory}/{name}")
+    for path in _group_paths(job, group.base_offset):
+        if files.exists(path + job.suffix):
+            files.rename(path + job.suffix, path + SWAP_SUFFIX)
+    files.sync_directory(job.directory)
+
+
+def discard(files: Files, job: CleanJob) -> None:
+    """Remove all that a cleaning made and that was not swapped in. For a thread."""
+    for source in job.sources:
+        for path in _group_paths(job, source.base_offset):
+            files.remove(path + SWAP_SUFFIX)
+            files.remove(path + job.suffix)
+
+
+def _group_paths(job: CleanJob, base_offset: int) -> list[str]:
+    return [f"{job.directory}/{file_name(base_offset, suffix)}" for suffix in SEGMENT_SUFFIXES]

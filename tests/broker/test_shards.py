@@ -1,0 +1,253 @@
+"""One shard over a log in memory, with a disk that syncs when the test says so."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from moldau.broker.shard_states import State
+from moldau.broker.shards import ShardHost
+from moldau.cluster.image import ClusterImage
+from moldau.coordinators.offsets import Committing, OffsetToCommit
+from moldau.coordinators.outcome import Decision, Outcome, answered
+from moldau.coordinators.promise import Promise
+from moldau.coordinators.record_tables import OffsetCommitKey, OffsetCommitValue
+from moldau.coordinators.records import CoordinatorRecord, encode_record
+from moldau.coordinators.runtime import Shard
+from moldau.core.broker_config import BrokerConfig
+from moldau.core.clock import ManualClock
+from moldau.core.ids import TopicPartition
+from moldau.core.memory_files import MemoryFiles
+from moldau.core.topic_config import TopicConfig
+from moldau.handlers.context import Services
+from moldau.log.log import Log
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.records.batch import EndTxnMarker, Record, build_batch, build_end_txn_marker
+from moldau.replication.durability import Durability
+from moldau.replication.partition import Partition
+
+NOBODY_ELSE = frozenset[Log]()
+PRODUCER = 5
+
+
+class ManualDisk:
+    """A committer whose syncs end by hand, in the order in which they were asked for."""
+
+    def __init__(self) -> None:
+        self.syncs: list[asyncio.Future[frozenset[Log]]] = []
+
+    def commit(self, logs: Sequence[Log]) -> Awaitable[frozenset[Log]]:
+        assert len(logs) == 1
+        self.syncs.append(asyncio.get_running_loop().create_future())
+        return self.syncs[-1]
+
+    async def finish(self, failed: frozenset[Log] = NOBODY_ELSE) -> None:
+        """End the oldest sync and let what hangs on it run."""
+        self.syncs.pop(0).set_result(failed)
+        await asyncio.sleep(0)
+
+
+class Bench:
+    """Made inside the event loop."""
+
+    def __init__(self, properties: dict[str, str] | None = None) -> None:
+        config, _ = BrokerConfig.parse(properties or {})
+        self.clock = ManualClock()
+        self.disk = ManualDisk()
+        topic_config = TopicConfig.of(config, {"cleanup.policy": "compact"})
+        opened = Log.open(MemoryFiles(), self.clock, "/o-0", TopicPartition("o", 0), topic_config)
+        self.partition = Partition(b"o" * 16, opened, 0, (1,))
+        services = SimpleNamespace(
+            clock=self.clock,
+            durability=Durability("group", self.disk),
+            config=config,
+            metadata=SimpleNamespace(image=ClusterImage()),
+        )
+        self.services = cast(Services, services)
+        self.failures: list[bool] = []
+
+    def host(self) -> ShardHost:
+        """One that has to load."""
+        loop = asyncio.get_running_loop()
+        return ShardHost(
+            loop, self.services, lambda: bytes(16), self.partition, lambda _, active: self.failures.append(active)
+        )
+
+    async def active(self) -> ShardHost:
+        host = self.host()
+        await host.load()
+        assert host.state is State.ACTIVE
+        return host
+
+    def append(self, batch: bytes) -> None:
+        self.partition.append_own(batch, self.clock.now_ms())
+
+
+def run(test: Callable[[], Any]) -> None:
+    asyncio.run(test())
+
+
+def commit(offset: int) -> Callable[[Shard], Decision[list[int]]]:
+    return lambda shard: shard.offsets.commit(Committing("g"), [OffsetToCommit("t", b"t" * 16, 0, offset)])
+
+
+def fetch(shard: Shard) -> Decision[list[int]]:
+    return answered([each.offset for each in shard.offsets.fetch("g", None)])
+
+
+def committed(host: ShardHost) -> list[int]:
+    return [each.offset for each in host.shard.offsets.fetch("g", None)]
+
+
+def refusal(answer: "asyncio.Future[Any]") -> ErrorCode:
+    error = answer.exception()
+    assert isinstance(error, ApiError)
+    return error.code
+
+
+def as_batch(*records: tuple[bytes, bytes | None], **more: Any) -> bytes:
+    return build_batch([Record(index, 0, key, value) for index, (key, value) in enumerate(records)], **more)
+
+
+def offset_record(offset: int) -> tuple[bytes, bytes | None]:
+    key = OffsetCommitKey(group="g", topic="t", partition=0)
+    return encode_record(CoordinatorRecord(key, OffsetCommitValue(offset=offset)))
+
+
+def test_an_answer_waits_for_the_disk_and_so_does_who_reads_after_it() -> None:
+    async def test() -> None:
+        bench = Bench()
+        host = await bench.active()
+        first, reader, second = host.write(commit(1)), host.write(fetch), host.write(commit(2))
+        late_reader = host.write(fetch)
+        await asyncio.sleep(0)
+        assert not any(each.done() for each in (first, reader, second, late_reader))
+        await bench.disk.finish()
+        assert (first.result(), reader.result()) == ([0], [1])
+        assert not second.done()
+        assert not late_reader.done()
+        await bench.disk.finish()
+        assert (second.result(), late_reader.result()) == ([0], [2])
+        assert host.write(fetch).done()
+
+    run(test)
+
+
+def test_a_write_that_the_log_refuses_changes_nothing() -> None:
+    async def test() -> None:
+        bench = Bench({"min.insync.replicas": "2"})
+        host = await bench.active()
+        assert refusal(host.write(commit(1))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert committed(host) == []
+        assert bench.partition.log.log_end_offset == 0
+
+    run(test)
+
+
+def test_a_batch_that_is_too_large_is_an_error_of_ours_to_clients() -> None:
+    async def test() -> None:
+        host = await Bench({"message.max.bytes": "10"}).active()
+        assert refusal(host.write(commit(1))) == ErrorCode.UNKNOWN_SERVER_ERROR
+
+    run(test)
+
+
+def test_more_tombstones_than_a_batch_holds_are_written_in_parts() -> None:
+    async def test() -> None:
+        bench = Bench()
+        host = await bench.active()
+        key = OffsetCommitKey(group="g" * 200, topic="t" * 249, partition=0)
+        host.apply_in_parts(Outcome([CoordinatorRecord(key, None)] * 10_000))
+        assert bench.partition.log.log_end_offset == 10_000
+        assert host.state is State.ACTIVE
+
+    run(test)
+
+
+def test_a_failed_sync_gives_the_shard_up_and_tells_everybody() -> None:
+    async def test() -> None:
+        bench = Bench()
+        host = await bench.active()
+        waiting = host.write(lambda _: (Outcome(), Promise[int]()))
+        first, second = host.write(commit(1)), host.write(commit(2))
+        await bench.disk.finish(frozenset([bench.partition.log]))
+        assert [refusal(each) for each in (waiting, first, second)] == [ErrorCode.NOT_COORDINATOR] * 3
+        assert host.state is State.FAILED
+        assert bench.failures == [True]
+        await bench.disk.finish()  # a sync that was under way ends without harm
+
+    run(test)
+
+
+def test_closing_tells_who_waits_and_stops_the_timers() -> None:
+    async def test() -> None:
+        host = await Bench().active()
+        host.shard.timers.schedule("never", 0, lambda: pytest.fail("a timer ran after the end"))
+        waiting = host.write(lambda _: (Outcome(), Promise[int]()))
+        host.close()
+        assert refusal(waiting) == ErrorCode.NOT_COORDINATOR
+        for _ in range(3):  # turns of the loop, more than a timer of 0 ms needs
+            await asyncio.sleep(0)
+
+    run(test)
+
+
+def test_a_timer_writes_like_a_request() -> None:
+    async def test() -> None:
+        bench = Bench()
+        host = await bench.active()
+        told = asyncio.get_running_loop().create_future()
+
+        def expire() -> Outcome:
+            return Outcome(commit(8)(host.shard)[0].records, told.set_result)
+
+        host.shard.timers.schedule("later", 0, expire)
+        while not bench.disk.syncs:
+            await asyncio.sleep(0)
+        await bench.disk.finish()
+        assert await told == 0
+        assert committed(host) == [8]
+
+    run(test)
+
+
+def test_a_shard_loads_what_another_wrote() -> None:
+    async def test() -> None:
+        bench = Bench()
+        host = await bench.active()
+        for offset in (3, 4):
+            host.write(commit(offset))
+        host.close()
+        assert committed(await bench.active()) == [4]
+
+    run(test)
+
+
+def test_loading_follows_transactions_and_skips_what_it_does_not_know() -> None:
+    async def test() -> None:
+        bench = Bench()
+        transaction = {"producer_id": PRODUCER, "producer_epoch": 0, "is_transactional": True}
+        end = {"producer_id": PRODUCER, "producer_epoch": 0, "timestamp": 0}
+        bench.append(as_batch(offset_record(1), (b"\0\x63of a type to come", b""), (b"\0\1\0", None)))
+        bench.append(as_batch(offset_record(20), base_sequence=0, **transaction))
+        bench.append(build_end_txn_marker(EndTxnMarker(True, 0), **end))
+        bench.append(as_batch(offset_record(30), base_sequence=1, **transaction))
+        bench.append(build_end_txn_marker(EndTxnMarker(False, 0), **end))
+        assert committed(await bench.active()) == [20]
+
+    run(test)
+
+
+def test_a_log_that_cannot_be_read_is_a_failure_and_not_an_empty_coordinator() -> None:
+    async def test() -> None:
+        bench = Bench()
+        bench.append(as_batch(offset_record(1)))
+        bench.partition.log.fail(OSError("the disk is gone"))
+        host = bench.host()
+        await host.load()
+        assert host.state is State.FAILED
+        assert bench.failures == [False]
+
+    run(test)

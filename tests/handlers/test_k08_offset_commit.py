@@ -1,0 +1,69 @@
+from typing import Any
+
+import pytest
+
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from moldau.protocol.schema import ZERO_UUID
+from tests.handlers.conftest import World
+
+BY_ID = 10
+
+
+def commit(
+    world: World, version: int, offset: int = 7, *, name: str = "t", topic_id: bytes = ZERO_UUID, **more: Any
+) -> list[int]:
+    """The error codes."""
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=None)
+    if version >= BY_ID:
+        topic = OffsetCommitRequestTopic(topic_id=topic_id, partitions=[partition])
+    else:
+        topic = OffsetCommitRequestTopic(name=name, partitions=[partition])
+    answer = world.ask(OffsetCommitRequest(group_id="g", topics=[topic], **more), version)
+    return [each.error_code for topic in answer.topics for each in topic.partitions]
+
+
+def stored(world: World) -> list[tuple[str, int]]:
+    found = world.groups.read("g", lambda shard: shard.offsets.fetch("g", None))
+    return [(each.topic, each.offset) for each in found]
+
+
+@pytest.mark.parametrize("version", range(11))
+def test_every_version_commits(world: World, version: int) -> None:
+    topic_id = world.create("t")
+    world.ask(FindCoordinatorRequest(key="g"), 0)
+    assert commit(world, version, topic_id=topic_id) == [0]
+    assert stored(world) == [("t", 7)]
+
+
+def test_the_oldest_clients_need_not_look_for_a_coordinator(world: World) -> None:
+    world.create("t")
+    assert commit(world, 1) == [ErrorCode.NOT_COORDINATOR]
+    assert commit(world, 0) == [0]
+
+
+def test_a_topic_that_does_not_exist_is_refused_alone(world: World) -> None:
+    world.create("t")
+    world.ask(FindCoordinatorRequest(key="g"), 0)
+    topics = [
+        OffsetCommitRequestTopic(name=name, partitions=[OffsetCommitRequestPartition(committed_offset=1)])
+        for name in ("gone", "t")
+    ]
+    answer = world.ask(OffsetCommitRequest(group_id="g", topics=topics), 9)
+    codes = [topic.partitions[0].error_code for topic in answer.topics]
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
+    assert stored(world) == [("t", 1)]
+    assert commit(world, BY_ID, topic_id=b"?" * 16) == [ErrorCode.UNKNOWN_TOPIC_ID]
+
+
+def test_a_member_of_a_group_that_is_gone_learns_so_from_version_9_on(world: World) -> None:
+    world.create("t")
+    world.ask(FindCoordinatorRequest(key="g"), 0)
+    member: dict[str, Any] = {"generation_id_or_member_epoch": 3, "member_id": "m"}
+    assert commit(world, 8, **member) == [ErrorCode.ILLEGAL_GENERATION]
+    assert commit(world, 9, **member) == [ErrorCode.GROUP_ID_NOT_FOUND]

@@ -1,0 +1,31 @@
+from moldau.broker.groups import OFFSETS_TOPIC
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from tests.handlers.conftest import BROKER_ID, World
+
+GROUP, TRANSACTION = 0, 1
+
+
+def test_the_coordinator_is_told_at_the_clients_listener(world: World) -> None:
+    found = world.ask(FindCoordinatorRequest(key="g", key_type=GROUP), 3, listener="OUT")
+    assert (found.error_code, found.node_id, found.host, found.port) == (0, BROKER_ID, "outside", 443)
+
+
+def test_many_groups_are_found_at_once(world: World) -> None:
+    found = world.ask(FindCoordinatorRequest(coordinator_keys=["a", "b"], key_type=GROUP), 6).coordinators
+    assert [(each.key, each.node_id, each.error_code) for each in found] == [("a", BROKER_ID, 0), ("b", BROKER_ID, 0)]
+
+
+def test_the_topic_of_the_offsets_is_made_at_the_first_question(world: World) -> None:
+    assert OFFSETS_TOPIC not in world.image.topics
+    world.ask(FindCoordinatorRequest(key="g"), 0)
+    topic = world.image.topics[OFFSETS_TOPIC]
+    assert len(topic.partitions) == 50
+    assert topic.configs["cleanup.policy"] == "compact"
+    assert topic.configs["segment.bytes"] == "104857600"
+
+
+def test_a_kind_of_coordinator_that_we_lack_is_refused(world: World) -> None:
+    (found,) = world.ask(FindCoordinatorRequest(coordinator_keys=["t"], key_type=TRANSACTION)).coordinators
+    assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+    assert world.ask(FindCoordinatorRequest(key="t", key_type=TRANSACTION), 2).error_code == ErrorCode.INVALID_REQUEST
