@@ -14,12 +14,16 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.StringJoiner;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -44,6 +48,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  *   offsets TOPIC PARTITION PROPS..                 -> "beginning end"
  *   offset-at TOPIC PARTITION TIMESTAMP PROPS..     -> "offset timestamp", or "- -" past the last record
  *   drain TOPIC COUNT TIMEOUT PROPS..               -> "records bytes nanoseconds", every partition from its beginning
+ *   group TOPIC PROPS..                             be a member of the group until SIGTERM, and commit what is read
+ *                                                   -> events, in the words of Kafka's VerifiableConsumer
  *   close                                           closes the producers, which stay open between commands
  */
 public final class ClientDriver {
@@ -76,6 +82,7 @@ public final class ClientDriver {
             case "offsets": offsets(words); break;
             case "offset-at": offsetAt(words); break;
             case "drain": drain(words); break;
+            case "group": group(words); break;
             case "close": close(); break;
             default: throw new IllegalArgumentException("unknown command " + words[0]);
         }
@@ -204,6 +211,90 @@ public final class ClientDriver {
                 }
             }
             OUT.println(records + "\t" + bytes + "\t" + (System.nanoTime() - begun));
+        }
+    }
+
+    // --- being a member of a group ---
+
+    private volatile boolean leaving;
+
+    private void group(String[] words) throws Exception {
+        CountDownLatch left = new CountDownLatch(1);
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> leave(left)));
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(words, 2)) {
+            consumer.subscribe(Collections.singletonList(words[1]), new Teller());
+            while (!leaving) {
+                ConsumerRecords<byte[], byte[]> records = poll(consumer);
+                if (!records.isEmpty()) {
+                    tell("records_consumed", "partitions", ranges(records));
+                    commit(consumer, records);
+                }
+            }
+        }
+        tell("shutdown_complete", "partitions", "");
+        left.countDown();
+    }
+
+    private void leave(CountDownLatch left) {
+        leaving = true;
+        try {
+            left.await();
+        } catch (InterruptedException ended) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    private static void commit(KafkaConsumer<byte[], byte[]> consumer, ConsumerRecords<byte[], byte[]> records) {
+        Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+        StringJoiner told = new StringJoiner(",");
+        for (TopicPartition partition : records.partitions()) {
+            List<ConsumerRecord<byte[], byte[]>> read = records.records(partition);
+            long next = read.get(read.size() - 1).offset() + 1;
+            offsets.put(partition, new OffsetAndMetadata(next));
+            told.add(described(partition, ",\"offset\":" + next));
+        }
+        try {
+            consumer.commitSync(offsets);
+            tell("offsets_committed", "offsets", told.toString());
+        } catch (RuntimeException refused) {
+            tell("commit_failed", "offsets", told.toString());
+        }
+    }
+
+    private static String ranges(ConsumerRecords<byte[], byte[]> records) {
+        StringJoiner told = new StringJoiner(",");
+        for (TopicPartition partition : records.partitions()) {
+            List<ConsumerRecord<byte[], byte[]>> read = records.records(partition);
+            told.add(described(partition, ",\"minOffset\":" + read.get(0).offset()
+                + ",\"maxOffset\":" + read.get(read.size() - 1).offset()));
+        }
+        return told.toString();
+    }
+
+    private static String described(TopicPartition partition, String more) {
+        return "{\"topic\":\"" + partition.topic() + "\",\"partition\":" + partition.partition() + more + "}";
+    }
+
+    private static void tell(String name, String list, String items) {
+        OUT.println("{\"name\":\"" + name + "\",\"success\":true,\"" + list + "\":[" + items + "]}");
+        OUT.flush();
+    }
+
+    private static final class Teller implements ConsumerRebalanceListener {
+        @Override
+        public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+            tell("partitions_assigned", "partitions", all(partitions));
+        }
+
+        @Override
+        public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+            tell("partitions_revoked", "partitions", all(partitions));
+        }
+
+        private static String all(Collection<TopicPartition> partitions) {
+            StringJoiner told = new StringJoiner(",");
+            partitions.forEach(partition -> told.add(described(partition, "")));
+            return told.toString();
         }
     }
 
