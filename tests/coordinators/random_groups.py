@@ -141,13 +141,17 @@ class Broker:
             ms -= step
 
     def restart(self) -> None:
-        """Sometimes the coordinator only moves, and those who wait are told; sometimes the power fails."""
+        """Sometimes the coordinator only moves, and those who wait are told; sometimes the power fails.
+
+        What was not synced may be lost, but only in whole batches: a torn one has a wrong checksum and is cut off.
+        """
+        ends = [self._durable, *(each.log_end for each in self._in_flight)]
         if self.rng.random() < 0.5:
             self.shard.on_unloaded()
             while self._in_flight:
                 self._in_flight.popleft().outcome.committed(ErrorCode.NOT_COORDINATOR)
         self._in_flight.clear()
-        del self._log[self.rng.randint(self._durable, len(self._log)) :]
+        del self._log[self.rng.choice(ends) :]
         self._durable = len(self._log)
         if self.rng.random() < 0.5:
             self._compact()

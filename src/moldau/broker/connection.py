@@ -92,11 +92,24 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.last_active = self._loop.time()
         try:
-            self._frames.extend(self._reader.feed(data))
+            frames = self._reader.feed(data)
+            if type(frames) is tuple and not self._frames and not self._answers and self._sender.idle:
+                self._serve_alone(frames[0])
+                return
+            self._frames.extend(frames)
         except ProtocolError as error:
             self._refuse(error)
         else:
             self._serve()
+
+    def _serve_alone(self, frame: Frame) -> None:
+        """The common case: one whole request, and nothing before it."""
+        answer = self._dispatch(frame, self.peer)
+        if isinstance(answer, Later):
+            self._answers.append(answer)
+            answer.when_done(self._later_done)
+        elif answer is not None:
+            self._sender.send(answer)
 
     def pause_writing(self) -> None:
         self._sender.transport_full()

@@ -65,8 +65,8 @@ class Sender:
 
     def send(self, chunks: Sequence[Chunk]) -> None:
         """Send now as much as the socket takes, the rest when it takes more."""
-        if self.idle and all(type(chunk) is bytes for chunk in chunks):
-            self._transport.writelines(chunks)  # type: ignore[arg-type]  # they are bytes
+        if len(chunks) == 1 and type(chunks[0]) is bytes and self.idle:
+            self._transport.write(chunks[0])
             return
         self._queue.extend(chunks)
         if not self._transport_full and not self._waiting:

@@ -1,9 +1,15 @@
 """Which partition of `__consumer_offsets` a group belongs to."""
 
+from functools import lru_cache
+
 JAVA_INT_MIN = 0x80000000
 """As an unsigned number."""
 
+GROUPS_REMEMBERED = 8192
+"""The hash costs 10 us, and every request of a group needs it."""
 
+
+@lru_cache(maxsize=GROUPS_REMEMBERED)
 def partition_of(group_id: str, partition_count: int) -> int:
     """Kafka's choice: Java's `String.hashCode` of the id as an absolute value, modulo the partitions."""
     hashed = 0
