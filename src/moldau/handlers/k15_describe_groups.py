@@ -6,7 +6,7 @@
 - 3+: what the client may do with the group, on request (KIP-430). 4+: instance ids of static members (KIP-345).
 """
 
-from moldau.handlers.authorization import ALTER_CONFIGS, DELETE, DESCRIBE, DESCRIBE_CONFIGS, NOT_ASKED, READ
+from moldau.handlers.authorization import GROUP_OPERATIONS, NOT_ASKED
 from moldau.handlers.context import RequestContext
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k15_describe_groups import (
@@ -17,7 +17,6 @@ from moldau.protocol.messages.k15_describe_groups import (
 
 MISSING_GROUP_IS_AN_ERROR = 6  # KIP-1043
 DEAD = "Dead"
-GROUP_OPERATIONS = sum(1 << operation for operation in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
 
 
 def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:

@@ -6,7 +6,7 @@ kind or none at all is GROUP_ID_NOT_FOUND.
 - 1+: says whether a member still speaks the classic protocol (KIP-1099).
 """
 
-from moldau.handlers.authorization import ALTER_CONFIGS, DELETE, DESCRIBE, DESCRIBE_CONFIGS, NOT_ASKED, READ
+from moldau.handlers.authorization import GROUP_OPERATIONS, NOT_ASKED
 from moldau.handlers.context import RequestContext
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k69_consumer_group_describe import (
@@ -14,8 +14,6 @@ from moldau.protocol.messages.k69_consumer_group_describe import (
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
-
-GROUP_OPERATIONS = sum(1 << operation for operation in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
 
 
 def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:
