@@ -12,7 +12,7 @@ from collections import deque
 from concurrent.futures import Executor
 from typing import Protocol, cast
 
-from moldau.broker.dispatch import Dispatcher, Later, Peer
+from moldau.broker.dispatch import Answer, Dispatcher, Later, Peer, chunks_of
 from moldau.broker.sender import Chunk, Sender
 from moldau.protocol.errors import ProtocolError
 from moldau.protocol.framing import Frame, FrameReader
@@ -92,24 +92,25 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.last_active = self._loop.time()
         try:
-            frames = self._reader.feed(data)
-            if type(frames) is tuple and not self._frames and not self._answers and self._sender.idle:
-                self._serve_alone(frames[0])
+            frame = self._reader.only_frame(data)
+            if frame is not None and not self._frames and not self._answers and self._sender.idle:
+                self._answer_alone(self._dispatch(frame, self.peer))
                 return
-            self._frames.extend(frames)
+            self._frames.extend(self._reader.feed(data))
         except ProtocolError as error:
             self._refuse(error)
         else:
             self._serve()
 
-    def _serve_alone(self, frame: Frame) -> None:
-        """The common case: one whole request, and nothing before it."""
-        answer = self._dispatch(frame, self.peer)
-        if isinstance(answer, Later):
+    def _answer_alone(self, answer: Answer) -> None:
+        """The common case: the answer to one whole request, and nothing before it."""
+        if type(answer) is bytes:
+            self._transport.write(answer)
+        elif isinstance(answer, Later):
             self._answers.append(answer)
             answer.when_done(self._later_done)
         elif answer is not None:
-            self._sender.send(answer)
+            self._sender.send(chunks_of(answer))
 
     def pause_writing(self) -> None:
         self._sender.transport_full()
@@ -151,10 +152,11 @@ class Connection(asyncio.Protocol):
                 answers.append(answer)
                 answer.when_done(self._later_done)
             elif answer is not None:
+                chunks = chunks_of(answer)
                 if answers:
-                    answers.append(answer)
+                    answers.append(chunks)
                 else:
-                    ready += answer
+                    ready += chunks
         if ready:
             self._sender.send(ready)
 

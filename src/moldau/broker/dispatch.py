@@ -17,13 +17,11 @@ from moldau.handlers.context import RequestContext, Services
 from moldau.protocol import codec
 from moldau.protocol.apis import API_VERSIONS, find, request_type, response_type
 from moldau.protocol.errors import ErrorCode, ProtocolError
-from moldau.protocol.framing import Frame, parse_request_header, responder
+from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, Frame, parse_request_header, responder
 from moldau.protocol.schema import Message
 
 log = logging.getLogger(__name__)
 
-CORRELATION_ID_POSITION = 4
-REST_POSITION = 8
 INTRODUCTION_BYTES_MAX = 256
 """Longer headers are read each time: what is kept of a client is bounded by the number of API versions."""
 
@@ -78,12 +76,22 @@ class Later:
             self._then(self)
 
 
+Answer = bytes | list[Chunk] | Later | None
+"""All of it, in pieces, later, or none (acks=0)."""
+
+
+def chunks_of(answer: bytes | list[Chunk]) -> list[Chunk]:
+    """What is ready, in pieces."""
+    return [answer] if isinstance(answer, bytes) else answer
+
+
 class Route(NamedTuple):
     """What one (key, version) needs."""
 
     decode: Callable[[Frame, int], tuple[Any, int]]
     handle: Callable[[Any, RequestContext], Message | Awaitable[Message] | None]
     respond: Callable[[int, Message], list[Chunk]]
+    repeats: Callable[[RequestContext, registry.Respond], registry.Repeats | None] | None = None
 
 
 class Introduction(NamedTuple):
@@ -96,6 +104,7 @@ class Introduction(NamedTuple):
     body_position: int
     route: Route
     context: RequestContext
+    repeats: registry.Repeats | None
 
 
 class Dispatcher:
@@ -105,12 +114,19 @@ class Dispatcher:
         self._services = services
         self._routes: dict[tuple[int, int], Route] = {}
 
-    def dispatch(self, frame: Frame, peer: Peer) -> list[Chunk] | Later | None:
-        """The answer to one request: at once, later, or none (acks=0)."""
+    def dispatch(self, frame: Frame, peer: Peer) -> Answer:
+        """The answer to one request."""
         known = peer.introductions.get(bytes(frame[:CORRELATION_ID_POSITION]))
+        if known is not None and known.repeats is not None:
+            repeated = known.repeats.serve(frame)
+            if repeated is not None:
+                return repeated
         if known is None or frame[REST_POSITION : known.body_position] != known.rest:
             known = self._introduce(frame, peer)
-        _, body_position, route, context = known
+        return self._dispatch(frame, peer, known)
+
+    def _dispatch(self, frame: Frame, peer: Peer, known: Introduction) -> Answer:
+        _, body_position, route, context, repeats = known
         (correlation_id,) = _correlation_id(frame, CORRELATION_ID_POSITION)
         # Bytes behind the request are ignored, as Kafka does: librdkafka leaves some after an all-topics Metadata v13.
         request, _ = route.decode(frame, body_position)
@@ -119,6 +135,8 @@ class Dispatcher:
             if answer is None:
                 return None
             if isinstance(answer, Message):
+                if repeats is not None:
+                    repeats.learn(frame, request, answer)
                 return route.respond(correlation_id, answer)
         except ProtocolError:
             raise
@@ -134,7 +152,8 @@ class Dispatcher:
         route = self._routes.get((key, version)) or self._route(key, version)
         context = RequestContext(self._services, version, header.client_id, peer.listener, peer.host)
         rest = bytes(frame[REST_POSITION : header.body_position])
-        known = Introduction(rest, header.body_position, route, context)
+        repeats = None if route.repeats is None else route.repeats(context, route.respond)
+        known = Introduction(rest, header.body_position, route, context, repeats)
         if len(rest) <= INTRODUCTION_BYTES_MAX and route is not UNSUPPORTED_API_VERSIONS:
             peer.introductions[bytes(frame[:CORRELATION_ID_POSITION])] = known
         return known
@@ -145,7 +164,12 @@ class Dispatcher:
         if served is None:
             raise ProtocolError(f"api key {key} is not served here")
         if served[0] <= version <= served[1]:
-            route = Route(codec.decoder(request_type(key), version), registry.handler(key), responder(key, version))
+            route = Route(
+                codec.decoder(request_type(key), version),
+                registry.handler(key),
+                responder(key, version),
+                registry.repeats(key),
+            )
             self._routes[key, version] = route
             return route
         if key == API_VERSIONS:

@@ -15,6 +15,7 @@ Gaps: transactional writes are refused with INVALID_TXN_STATE until there is a t
 from collections.abc import Awaitable
 
 from moldau.handlers.context import RequestContext
+from moldau.handlers.produce_repeats import NO_ACKS, PRODUCE_BY_TOPIC_ID, VERSION_MIN, ProduceRepeats, Respond
 from moldau.handlers.topics import INTERNAL_TOPICS
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
@@ -30,9 +31,6 @@ from moldau.records.validate import InvalidRecordsError
 from moldau.replication.durability import ACKS_ALL
 from moldau.replication.partition import Partition
 
-PRODUCE_BY_TOPIC_ID = 13  # KIP-516
-
-NO_ACKS = 0
 ACKS = (ACKS_ALL, NO_ACKS, 1)
 
 WRITTEN_BY_BROKERS = ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics are written by brokers only")
@@ -51,6 +49,11 @@ def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse 
         return None
     syncing = services.durability.when_durable([each.log for each in written], acks)
     return response if syncing is None else _after_sync(syncing, written, response)
+
+
+def repeats(context: RequestContext, respond: Respond) -> ProduceRepeats | None:
+    """What serves the requests of one connection that are like those before."""
+    return ProduceRepeats(context, respond) if context.api_version >= VERSION_MIN else None
 
 
 def _append_topic(

@@ -8,14 +8,29 @@ import os
 import re
 from collections.abc import Awaitable, Callable
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from moldau.handlers.context import RequestContext
 from moldau.protocol.apis import find
+from moldau.protocol.framing import Frame
 from moldau.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
-from moldau.protocol.schema import Message
+from moldau.protocol.schema import Message, RecordData
 
 Handler = Callable[[Any, RequestContext], Message | Awaitable[Message] | None]
+
+Respond = Callable[[int, Message], list[RecordData]]
+
+
+class Repeats(Protocol):
+    """Serves requests that are like earlier ones of the same connection, and learns which are."""
+
+    def serve(self, frame: Frame) -> bytes | None:
+        """The answer; None: this is for the handler."""
+        ...
+
+    def learn(self, frame: Frame, request: Any, response: Any) -> None:
+        """A request that the handler has served at once."""
+        ...
 
 
 @cache
@@ -35,6 +50,13 @@ def handler(key: int) -> Handler:
     """The function that answers requests of this key."""
     handle: Handler = importlib.import_module(f"moldau.handlers.{modules()[key]}").handle
     return handle
+
+
+def repeats(key: int) -> Callable[[RequestContext, Respond], Repeats | None] | None:
+    """What makes the server of a connection's repeated requests, where the key has one."""
+    make: Callable[[RequestContext, Respond], Repeats | None] | None
+    make = getattr(importlib.import_module(f"moldau.handlers.{modules()[key]}"), "repeats", None)
+    return make
 
 
 def api_versions_answer(error_code: int = 0) -> ApiVersionsResponse:

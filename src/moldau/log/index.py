@@ -39,35 +39,30 @@ class TimeEntry(NamedTuple):
 class EntryFile:
     """Sorted entries of one size, growing at the end."""
 
-    __slots__ = ("_entry", "_files", "_in_file", "_tail", "_window", "path")
+    __slots__ = ("_entry", "_files", "_in_file", "_window", "path", "tail")
 
     def __init__(self, files: Files, path: str, entry: Struct) -> None:
         self._files = files
         self._entry = entry
-        self._tail = bytearray()
+        self.tail = bytearray()  # whole entries, not in the file yet; who owns the index adds them
         self._window: tuple[int, bytes] = (0, b"")  # where the last look-up was; a reader's next one is near
         self._in_file: int | None = None  # entries; None: not asked yet
         self.path = path
 
     def __len__(self) -> int:
-        return self._count_in_file() + len(self._tail) // self._entry.size
-
-    def append(self, *fields: int) -> bool:
-        """Add an entry; True if the tail has grown long and wants to be flushed."""
-        self._tail += self._entry.pack(*fields)
-        return len(self._tail) >= TAIL_BYTES_MAX
+        return self._count_in_file() + len(self.tail) // self._entry.size
 
     def flush(self) -> None:
         """Move the tail into the file."""
-        if not self._tail:
+        if not self.tail:
             return
         count = self._count_in_file()
         file = self._files.open(self.path, create=True)
         if file.size() != count * self._entry.size:
             file.truncate(count * self._entry.size)  # a stray part of an entry: it was not counted
-        file.append([self._tail])
-        self._in_file = count + len(self._tail) // self._entry.size
-        self._tail = bytearray()
+        file.append([self.tail])
+        self._in_file = count + len(self.tail) // self._entry.size
+        self.tail = bytearray()
 
     def sync(self) -> None:
         """Make the file durable. Called from threads: touches nothing that an append changes."""
@@ -81,11 +76,11 @@ class EntryFile:
         if count < in_file:
             self._files.open(self.path).truncate(count * self._entry.size)
             self._in_file = in_file = count
-        del self._tail[(count - in_file) * self._entry.size :]
+        del self.tail[(count - in_file) * self._entry.size :]
 
     def reset(self) -> None:
         """Forget all entries and make an empty file, whatever was there."""
-        self._tail = bytearray()
+        self.tail = bytearray()
         self.forget_window()
         self._files.open(self.path, create=True).truncate(0)
         self._in_file = 0
@@ -93,13 +88,13 @@ class EntryFile:
     def entry(self, number: int) -> tuple[int, ...]:
         in_file = self._count_in_file()
         if number >= in_file:
-            return self._entry.unpack_from(self._tail, (number - in_file) * self._entry.size)
+            return self._entry.unpack_from(self.tail, (number - in_file) * self._entry.size)
         return self._read(self._files.open(self.path), number)
 
     def last_at_most(self, target: int, field: int, guess: float) -> tuple[int, ...] | None:
         """The last entry whose `field` is not above `target`; `guess` is how far along it may be, 0 to 1."""
-        if self._tail and self._entry.unpack_from(self._tail)[field] <= target:
-            return self._last_in(self._tail, target, field)
+        if self.tail and self._entry.unpack_from(self.tail)[field] <= target:
+            return self._last_in(self.tail, target, field)
         count = self._count_in_file()
         if count == 0:
             return None
@@ -192,6 +187,7 @@ class OffsetIndex:
     __slots__ = ("_base_offset", "entries")
 
     _ENTRY = Struct(">ii")
+    _pack = _ENTRY.pack
 
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
         self.entries = EntryFile(files, path, self._ENTRY)
@@ -199,7 +195,9 @@ class OffsetIndex:
 
     def append(self, offset: int, position: int) -> bool:
         """Add an entry; True if it is time to flush."""
-        return self.entries.append(offset - self._base_offset, position)
+        tail = self.entries.tail
+        tail += self._pack(offset - self._base_offset, position)
+        return len(tail) >= TAIL_BYTES_MAX
 
     def last_for_offset(self, offset: int, guess: float = 0.5) -> OffsetEntry | None:
         """The last entry at or below `offset`."""
@@ -236,6 +234,7 @@ class TimeIndex:
     __slots__ = ("_base_offset", "_last_timestamp", "entries")
 
     _ENTRY = Struct(">qi")
+    _pack = _ENTRY.pack
     ENTRY_BYTES = _ENTRY.size
 
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
@@ -245,8 +244,9 @@ class TimeIndex:
 
     def append_if_later(self, timestamp: int, offset: int) -> None:
         """Add an entry unless the last one is as young."""
-        if timestamp > self.last_timestamp:
-            self.entries.append(timestamp, offset - self._base_offset)
+        last = self._last_timestamp
+        if timestamp > (self.last_timestamp if last is None else last):
+            self.entries.tail += self._pack(timestamp, offset - self._base_offset)
             self._last_timestamp = timestamp
 
     @property

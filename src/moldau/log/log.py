@@ -22,9 +22,11 @@ from moldau.log.recovery import LoadedLog, Loader, replay_producers
 from moldau.log.retention import expired_count
 from moldau.log.segment import (
     DELETED_SUFFIX,
+    NO_ROOM,
     RELATIVE_OFFSET_MAX,
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
+    Room,
     Segment,
     file_name,
 )
@@ -154,8 +156,16 @@ class Log:
         base_offset = self.log_end_offset
         last_offset = base_offset + delta
         size = length + _LOG_OVERHEAD
+        segment = self.segments.active
+        config, size_max, offset_max, timestamp_max = segment.room
         try:
-            segment = self._segment_for(size, last_offset, timestamp, now_ms)
+            if (
+                segment.size + size > size_max
+                or last_offset > offset_max
+                or timestamp > timestamp_max
+                or config is not self.config
+            ):
+                segment = self._segment_for(size, last_offset, timestamp, now_ms)
             if leader_epoch > self.leader_epochs.latest:
                 self.leader_epochs.assign(leader_epoch, base_offset)
             position = segment.write((stamp(base_offset, length, leader_epoch), body), size)
@@ -246,6 +256,7 @@ class Log:
         if segment.wants_room:
             segment.make_room()
         if self._fits(segment, size, last_offset, timestamp, now_ms):
+            segment.room = self._room_in(segment)
             return segment
         if size > self.config.segment_bytes:
             reason = f"a batch of {size} bytes does not fit into a segment of {self.config.segment_bytes}"
@@ -264,11 +275,25 @@ class Log:
         """By the records' own time where they have one, as Kafka counts it."""
         first = segment.first_timestamp
         age_ms = timestamp - first if first >= 0 else now_ms - segment.created_ms
+        return age_ms > self._age_ms_max(segment)
+
+    def _age_ms_max(self, segment: Segment) -> int:
         config = self.config
         age_ms_max = config.segment_ms
         if config.max_compaction_lag_ms < age_ms_max and config.is_compacted:
             age_ms_max = config.max_compaction_lag_ms  # only what is not in the active segment can be compacted
-        return age_ms > age_ms_max - segment.jitter_ms(config.segment_jitter_ms)
+        return age_ms_max - segment.jitter_ms(config.segment_jitter_ms)
+
+    def _room_in(self, segment: Segment) -> Room:
+        """Up to where `_fits` says yes without being asked, for a segment whose age its records tell."""
+        if segment.size == 0 or segment.first_timestamp < 0:
+            return NO_ROOM
+        return Room(
+            self.config,
+            self.config.segment_bytes,
+            segment.base_offset + RELATIVE_OFFSET_MAX,
+            segment.first_timestamp + self._age_ms_max(segment),
+        )
 
     def roll(self, now_ms: int, last_offset: int = 0) -> Segment:
         """Start a new segment at the end of the log."""

@@ -5,8 +5,10 @@ Only the last segment of a log grows. The files of the others are opened when a 
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from moldau.core.files import Buffer, File, FileRegion, Files
+from moldau.core.topic_config import TopicConfig
 from moldau.log.index import CorruptIndexError, OffsetEntry, OffsetIndex, TimeEntry, TimeIndex
 from moldau.log.scan import iter_checked, iter_headers
 from moldau.log.txn_index import TxnIndex
@@ -31,6 +33,18 @@ def file_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
 
 
+class Room(NamedTuple):
+    """What may be appended without looking further: up to these, as long as the log's configuration is this one."""
+
+    config: TopicConfig | None
+    size: int
+    offset: int
+    timestamp: int
+
+
+NO_ROOM = Room(None, -1, -1, -1)
+
+
 class Segment:
     """Batches from `base_offset` on."""
 
@@ -50,6 +64,7 @@ class Segment:
         "index_entries_left",
         "index_interval_bytes",
         "path",
+        "room",
         "size",
         "time_index",
         "txn_index",
@@ -80,6 +95,7 @@ class Segment:
         self.index_interval_bytes = index_interval_bytes
         self.index_entries_left = 0
         self.wants_room = False
+        self.room = NO_ROOM
         self._checked = False
         self._bytes_since_index_entry = 0
         self._first_timestamp: int | None = None
@@ -145,7 +161,8 @@ class Segment:
 
     def write(self, chunks: Sequence[Buffer], size: int) -> int:
         """Append bytes; returns where they start. The batches in them must be `noted` in order."""
-        position = self.file.append(chunks)
+        file = self._file
+        position = (self.file if file is None else file).append(chunks)
         self.size = position + size
         return position
 
@@ -168,9 +185,12 @@ class Segment:
     def _add_index_entry(self, last_offset: int, position: int) -> None:
         if self.index.append(last_offset, position):
             self.wants_room = True
+            self.room = NO_ROOM
         self.time_index.append_if_later(self._max_timestamp, self._offset_of_max_timestamp)
         self._bytes_since_index_entry = 0
         self.index_entries_left -= 1
+        if self.index_entries_left <= 0:
+            self.room = NO_ROOM
 
     def prepare_to_grow(self, index_bytes_max: int) -> None:
         """This is the last segment: know what an append needs to know."""
@@ -387,6 +407,7 @@ class Segment:
         """Keep `size` bytes of the log file."""
         self.file.truncate(size)
         self.size = size
+        self.room = NO_ROOM
         self._bytes_since_index_entry = 0
         self._hints, self._older_hints = {}, {}
         if size == 0:

@@ -8,6 +8,7 @@ Under both, `flush.messages` asks for a sync after so many records, whatever the
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
+from moldau.core.config import LONG_MAX
 from moldau.log.log import Log
 
 ACKS_ALL = -1
@@ -29,6 +30,10 @@ class Durability:
     def __init__(self, policy: str, committer: Committer) -> None:
         self._acks_all_is_synced = policy == "group"
         self._committer = committer
+
+    def is_immediate(self, log: Log, acks: int) -> bool:
+        """Whether no write with these acks ever waits, as long as the log's configuration stays."""
+        return not (acks == ACKS_ALL and self._acks_all_is_synced) and log.config.flush_messages == LONG_MAX
 
     def when_durable(self, logs: Sequence[Log], acks: int) -> Awaitable[frozenset[Log]] | None:
         """None if what was appended may be acknowledged now."""

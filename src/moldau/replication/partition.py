@@ -33,6 +33,7 @@ class Partition:
         "_rules",
         "high_watermark",
         "in_sync_replicas",
+        "is_led",
         "leader_epoch",
         "log",
         "topic_id",
@@ -44,6 +45,7 @@ class Partition:
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id = topic_id
         self.log = log
+        self.is_led = True
         self.leader_epoch = leader_epoch
         self._config: TopicConfig
         self._rules: AppendRules

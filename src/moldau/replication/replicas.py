@@ -32,6 +32,7 @@ class Replicas:
         """Forget a topic that is gone; fetches that wait for it are told at once."""
         removed = list(self._topics.pop(topic, {}).values())
         for partition in removed:
+            partition.is_led = False
             self._names_by_id.pop(partition.topic_id, None)
             for waiter in tuple(partition.waiters):
                 waiter.advanced(ENOUGH_BYTES)
