@@ -18,11 +18,25 @@ from moldau.cluster.store import (
     Operation,
     Put,
     SessionLost,
+    SessionState,
     ensure_paths,
     subtree,
 )
 
 Steps = Callable[[MetadataStore], Awaitable[None]]
+SEVERAL = 3
+WAIT_SECONDS = 20
+
+
+async def eventually(condition: Callable[[], Awaitable[bool] | bool], what: str) -> None:
+    """Return when `condition` holds; what another session does arrives when it does."""
+    deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
+    while True:
+        held = condition()
+        if held if isinstance(held, bool) else await held:
+            return
+        assert asyncio.get_running_loop().time() < deadline, f"not within {WAIT_SECONDS} s: {what}"
+        await asyncio.sleep(0.002)
 
 
 class StoreContract:
@@ -34,6 +48,25 @@ class StoreContract:
 
     async def delivered(self) -> None:
         """Return when listeners have been called for all that was written. A store that calls late overrides this."""
+
+    async def expire(self, store: MetadataStore) -> None:
+        """Make the tree give up the session of `store`, as if its process had hung."""
+        raise NotImplementedError
+
+    def run_several(
+        self, open_store: Callable[[], MetadataStore], steps: Callable[[list[MetadataStore]], Awaitable[None]]
+    ) -> None:
+        """`steps` with SEVERAL sessions."""
+
+        async def with_stores() -> None:
+            stores = [open_store() for _ in range(SEVERAL)]
+            try:
+                await steps(stores)
+            finally:
+                for store in stores:
+                    await store.close()
+
+        asyncio.run(with_stores())
 
     def run(self, open_store: Callable[[], MetadataStore], steps: Steps) -> None:
         async def with_store() -> None:
@@ -272,3 +305,222 @@ class StoreContract:
             assert await store.children("/") == []
 
         self.run(open_store, steps)
+
+    def test_a_session_is_connected_and_after_close_it_is_lost(self, open_store: Callable[[], MetadataStore]) -> None:
+        async def steps() -> None:
+            store = open_store()
+            await store.get("/")
+            states = [store.session_state]
+            await store.close()
+            states.append(store.session_state)
+            assert states == [SessionState.CONNECTED, SessionState.LOST]
+            with pytest.raises(SessionLost):
+                await store.reconnect()
+
+        asyncio.run(steps())
+
+    def test_no_two_sessions_share_an_id(self, open_store: Callable[[], MetadataStore]) -> None:
+        async def steps(stores: list[MetadataStore]) -> None:
+            for store in stores:
+                await store.get("/")
+            assert len({store.session_id for store in stores}) == SEVERAL
+
+        self.run_several(open_store, steps)
+
+    def test_another_session_hears_of_changes_in_their_order(self, open_store: Callable[[], MetadataStore]) -> None:
+        async def steps(stores: list[MetadataStore]) -> None:
+            writer, reader, _other = stores
+            seen: list[str] = []
+            await writer.create("/a")
+            await eventually(lambda: exists(reader, "/a"), "the first node")
+            reader.watch("/a", seen.append)
+            paths = [f"/a/{number:02}" for number in range(20)]
+            for path in paths:
+                await writer.create(path)
+            await eventually(lambda: paths[-1] in seen, "the last node's listener")
+            created = [path for path in dict.fromkeys(seen) if path in paths]
+            assert created == paths
+
+        self.run_several(open_store, steps)
+
+    def test_what_a_listener_is_told_can_be_read(self, open_store: Callable[[], MetadataStore]) -> None:
+        async def steps(stores: list[MetadataStore]) -> None:
+            writer, reader, _other = stores
+            told = asyncio.Event()
+            reader.watch("/a", lambda _path: told.set())
+            await reader.get("/a")
+            await writer.create("/a", b"new")
+            await asyncio.wait_for(told.wait(), WAIT_SECONDS)
+            node = await reader.get("/a")
+            assert node is not None
+            assert node.data == b"new"
+
+        self.run_several(open_store, steps)
+
+    def test_others_are_told_of_the_end_of_a_session(self, open_store: Callable[[], MetadataStore]) -> None:
+        async def steps(stores: list[MetadataStore]) -> None:
+            leaving, reader, _other = stores
+            seen: list[str] = []
+            await leaving.create("/brokers")
+            await leaving.create("/brokers/1", ephemeral=True)
+            await eventually(lambda: exists(reader, "/brokers/1"), "the ephemeral node")
+            reader.watch("/brokers", seen.append)
+            await leaving.close()
+            await eventually(lambda: "/brokers/1" in seen, "the listener")
+            assert await reader.get("/brokers/1") is None
+
+        self.run_several(open_store, steps)
+
+    def test_multi_is_all_or_nothing_among_sessions(self, open_store: Callable[[], MetadataStore]) -> None:
+        async def steps(stores: list[MetadataStore]) -> None:
+            await ensure_paths(stores[0], ["/claims", "/taken"])
+
+            async def claim(number: int, store: MetadataStore) -> bool:
+                try:
+                    await store.multi([Create(f"/claims/{number}"), Create("/taken/it"), Put("/claims", b"")])
+                except NodeExists:
+                    return False
+                return True
+
+            outcomes = await asyncio.gather(*(claim(number, store) for number, store in enumerate(stores)))
+            assert sorted(outcomes) == [False] * (SEVERAL - 1) + [True]
+            assert await stores[outcomes.index(True)].children("/claims") == [str(outcomes.index(True))]
+
+        self.run_several(open_store, steps)
+
+    def test_sequence_numbers_are_unique_among_sessions(self, open_store: Callable[[], MetadataStore]) -> None:
+        async def steps(stores: list[MetadataStore]) -> None:
+            await stores[0].create("/q")
+            await eventually(lambda: exists(stores[-1], "/q"), "the parent")
+            made = await asyncio.gather(*(store.create("/q/n-", sequence=True) for _ in range(10) for store in stores))
+            assert len(set(made)) == 10 * SEVERAL
+
+        self.run_several(open_store, steps)
+
+    def test_of_several_that_expect_the_same_version_one_wins(self, open_store: Callable[[], MetadataStore]) -> None:
+        async def steps(stores: list[MetadataStore]) -> None:
+            await stores[0].create("/a")
+            for version in range(10):
+                puts = (store.put("/a", str(version).encode(), version) for store in stores)
+                outcomes = await asyncio.gather(*puts, return_exceptions=True)
+                assert [outcome for outcome in outcomes if not isinstance(outcome, BadVersion)] == [version + 1]
+
+        self.run_several(open_store, steps)
+
+    def test_a_counter_of_several_sessions_loses_nothing(self, open_store: Callable[[], MetadataStore]) -> None:
+        async def steps(stores: list[MetadataStore]) -> None:
+            await stores[0].create("/count", b"0")
+            await asyncio.gather(*(count(store, 10) for store in stores))
+            node = await stores[0].get("/count")
+            assert node is not None
+            assert (int(node.data), node.version) == (10 * SEVERAL, 10 * SEVERAL)
+
+        async def count(store: MetadataStore, times: int) -> None:
+            await eventually(lambda: exists(store, "/count"), "the counter")
+            while times:
+                node = await store.get("/count")
+                assert node is not None
+                try:
+                    await store.put("/count", str(int(node.data) + 1).encode(), node.version)
+                except BadVersion:
+                    continue
+                times -= 1
+
+        self.run_several(open_store, steps)
+
+    def test_a_session_that_is_given_up_loses_its_nodes_and_finds_out(
+        self, open_store: Callable[[], MetadataStore]
+    ) -> None:
+        async def steps(stores: list[MetadataStore]) -> None:
+            lost, reader, _other = stores
+            states: list[SessionState] = []
+            seen: list[str] = []
+            await lost.create("/mine", ephemeral=True)
+            await eventually(lambda: exists(reader, "/mine"), "the ephemeral node")
+            lost.on_session(states.append)
+            reader.watch("/mine", seen.append)
+            await self.expire(lost)
+            await eventually(lambda: SessionState.LOST in states, "being told that the session is lost")
+            await eventually(lambda: "/mine" in seen, "the other session's listener")
+            assert await reader.get("/mine") is None
+            assert lost.session_state is SessionState.LOST
+            with pytest.raises(SessionLost):
+                await lost.get("/")
+            with pytest.raises(SessionLost):
+                await lost.create("/b")
+            assert await reader.get("/b") is None
+            assert reader.session_state is SessionState.CONNECTED
+
+        self.run_several(open_store, steps)
+
+    def test_after_a_loss_a_new_session_begins_and_watches_go_on(self, open_store: Callable[[], MetadataStore]) -> None:
+        async def steps(stores: list[MetadataStore]) -> None:
+            lost, other, _third = stores
+            states: list[SessionState] = []
+            seen: list[str] = []
+            await ensure_paths(lost, ["/a"])
+            before = await self.ephemeral(lost, "/mine")
+            old_id = lost.session_id
+            lost.on_session(states.append)
+            await self.expire(lost)
+            await eventually(lambda: SessionState.LOST in states, "being told that the session is lost")
+            lost.watch("/a", seen.append)
+            await other.create("/a/missed")
+            states.clear()
+            await lost.reconnect()
+            await eventually(lambda: states == [SessionState.CONNECTED], "being told of the new session")
+            await eventually(lambda: "/a" in seen, "the watch's own path")
+            assert lost.session_id != old_id
+            assert await self.ephemeral(lost, "/mine") > before
+            await lost.reconnect()  # nothing to do
+            await other.create("/a/heard")
+            await eventually(lambda: "/a/heard" in seen, "the watch in the new session")
+
+        self.run_several(open_store, steps)
+
+    async def ephemeral(self, store: MetadataStore, path: str) -> int:
+        """Make the node; its creation number."""
+        await store.create(path, ephemeral=True)
+        node = await store.get(path)
+        assert node is not None
+        return node.created
+
+    def test_a_listener_that_has_ended_hears_nothing_of_the_session(
+        self, open_store: Callable[[], MetadataStore]
+    ) -> None:
+        async def steps(store: MetadataStore) -> None:
+            kept: list[SessionState] = []
+            ended: list[SessionState] = []
+            store.on_session(kept.append)
+            end = store.on_session(ended.append)
+            end()
+            end()
+            await store.get("/")
+            await self.expire(store)
+            await eventually(lambda: SessionState.LOST in kept, "the listener that is left")
+            assert ended == []
+
+        self.run(open_store, steps)
+
+    def test_two_thousand_changes_fit_into_one_multi(self, open_store: Callable[[], MetadataStore]) -> None:
+        async def steps(stores: list[MetadataStore]) -> None:
+            writer, reader, _other = stores
+            seen: set[str] = set()
+            await writer.create("/p")
+            await eventually(lambda: exists(reader, "/p"), "the parent")
+            reader.watch("/p", seen.add)
+            paths = [f"/p/{number}" for number in range(2000)]
+            await writer.multi([Create(path, b"state") for path in paths])
+            await writer.multi([Put(path, b"new state", 0) for path in paths])
+            await eventually(lambda: seen.issuperset(paths) or "/p" in seen, "all of them")
+            await eventually(lambda: hold(reader, paths, b"new state"), "the last state of all, as another session")
+
+        self.run_several(open_store, steps)
+
+
+async def hold(store: MetadataStore, paths: list[str], data: bytes) -> bool:
+    return {node and node.data for node in await store.get_many(paths)} == {data}
+
+
+async def exists(store: MetadataStore, path: str) -> bool:
+    return await store.get(path) is not None

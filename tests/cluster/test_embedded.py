@@ -2,21 +2,41 @@
 
 import asyncio
 import sqlite3
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from moldau.cluster import embedded, embedded_tree
 from moldau.cluster.embedded import EmbeddedStore
-from moldau.cluster.store import Create, MetadataStore, NodeExists
+from moldau.cluster.embedded_sessions import Lease
+from moldau.cluster.store import Create, MetadataStore, NodeExists, SessionLost, SessionState, StoreUnavailable
 from moldau.core.invariants import InvariantError
-from tests.cluster.store_contract import StoreContract
+from tests.cluster.store_contract import StoreContract, eventually
+
+TIMEOUT_MS = 18_000
+NO_TICK_MS = 3_600_000
+"""A lease so long that nothing is found by looking now and then: only by being told."""
 
 
 class TestEmbeddedStore(StoreContract):
     @pytest.fixture
     def open_store(self, tmp_path: Path) -> Callable[[], MetadataStore]:
-        return lambda: EmbeddedStore(str(tmp_path / "metadata.db"), durable=False)
+        self.path = str(tmp_path / "metadata.db")
+        return lambda: EmbeddedStore(self.path, durable=False, session_timeout_ms=NO_TICK_MS)
+
+    async def expire(self, store: MetadataStore) -> None:
+        judge = EmbeddedStore(self.path, durable=False)
+        end_session(judge, store.session_id)
+        await judge.close()
+
+
+def end_session(judge: EmbeddedStore, session: int) -> None:
+    """Let `judge` end another session, whatever its lease says."""
+    with judge._tree.transaction():
+        judge._tree.log(judge._tree.end_sessions([session]))
+    judge._tell_others()
 
 
 def test_the_store_lives_in_memory_too() -> None:
@@ -29,23 +49,9 @@ def test_the_store_lives_in_memory_too() -> None:
     asyncio.run(steps())
 
 
-def test_what_was_written_is_there_after_a_crash_and_ephemeral_nodes_are_not(tmp_path: Path) -> None:
-    path = str(tmp_path / "metadata.db")
-
-    async def steps() -> None:
-        crashed = EmbeddedStore(path)
-        await crashed.create("/a", b"1")
-        await crashed.create("/broker", ephemeral=True)
-        store = EmbeddedStore(path)  # the first one was never closed
-        assert await store.children("/") == ["a"]
-        await store.close()
-
-    asyncio.run(steps())
-
-
 def test_durable_means_that_a_commit_is_synced(tmp_path: Path) -> None:
     def synchronous(store: EmbeddedStore) -> int:
-        (level,) = store._database.execute("PRAGMA synchronous").fetchone()
+        (level,) = store._tree._database.execute("PRAGMA synchronous").fetchone()
         return int(level)
 
     assert synchronous(EmbeddedStore(str(tmp_path / "a.db"))) == 2
@@ -68,5 +74,280 @@ def test_a_failed_multi_leaves_no_transaction_open() -> None:
             await store.multi([Create("/b"), Create("/a")])
         await store.create("/b")
         await store.close()
+
+    asyncio.run(steps())
+
+
+def test_a_file_of_the_first_schema_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = str(tmp_path / "metadata.db")
+    with sqlite3.connect(path) as database:
+        database.executescript(embedded_tree._FIRST_SCHEMA)
+        database.execute("INSERT INTO node VALUES ('/kept', '/', x'01', 7, 3, 0, NULL)")
+        database.execute("INSERT INTO node VALUES ('/broker', '/', x'', 0, 4, 0, 1)")
+        database.execute("PRAGMA user_version = 1")
+    database.close()
+
+    async def steps() -> None:
+        for _ in range(2):
+            store = EmbeddedStore(path)
+            assert await store.children("/") == ["kept"]
+            node = await store.get("/kept")
+            assert node is not None
+            assert (node.data, node.version, node.created) == (b"\1", 7, 3)
+            await store.close()
+
+    asyncio.run(steps())
+
+
+def test_nobody_else_may_read_the_tree(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    store = EmbeddedStore(str(path))
+    sessions = Path(f"{path}-sessions")
+    modes = {entry: stat.S_IMODE(entry.stat().st_mode) for entry in (path, Path(f"{path}-wal"), sessions)}
+    assert modes == {path: 0o600, Path(f"{path}-wal"): 0o600, sessions: 0o700}
+    asyncio.run(store.close())
+
+
+def test_a_directory_may_lie_deeper_than_a_socket_address_is_long(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100) / ("e" * 100)
+    deep.mkdir(parents=True)
+    path = str(deep / "metadata.db")
+
+    async def steps() -> None:
+        seen: list[str] = []
+        first, second = EmbeddedStore(path), EmbeddedStore(path)
+        first.watch("/a", seen.append)
+        await second.create("/a")
+        await eventually(lambda: seen == ["/a"], "the listener of the first session")
+        await first.close()
+        await second.close()
+
+    asyncio.run(steps())
+
+
+def test_closing_leaves_no_files_of_the_session(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    asyncio.run(EmbeddedStore(str(path)).close())
+    assert list(Path(f"{path}-sessions").iterdir()) == []
+
+
+def test_a_store_opened_before_there_is_a_loop_lives_in_the_one_that_asks(tmp_path: Path) -> None:
+    path = str(tmp_path / "metadata.db")
+    first, second = EmbeddedStore(path), EmbeddedStore(path)
+    seen: list[str] = []
+    first.watch("/", seen.append)
+
+    async def steps(name: str) -> None:
+        await first.get("/")
+        await second.create(name)
+        await eventually(lambda: name in seen, "the listener of the first session")
+
+    asyncio.run(steps("/a"))
+    asyncio.run(steps("/b"))
+    asyncio.run(first.close())
+    asyncio.run(second.close())
+
+
+def test_a_writer_waits_for_another_process_without_holding_up_the_loop(tmp_path: Path) -> None:
+    path = str(tmp_path / "metadata.db")
+
+    async def steps() -> None:
+        store = EmbeddedStore(path)
+        await store.create("/a")
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        writes = [asyncio.create_task(store.put("/a", data)) for data in (b"1", b"2")]
+        await asyncio.sleep(0.02)
+        assert await store.get("/a") is not None  # readers do not wait
+        assert not any(write.done() for write in writes)
+        other.execute("COMMIT")
+        assert await asyncio.gather(*writes) == [1, 2]  # in the order of the calls
+        other.close()
+        await store.close()
+
+    asyncio.run(steps())
+
+
+def test_waiting_for_another_process_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "metadata.db")
+    monkeypatch.setattr(embedded, "WAIT_NS_MAX", 20_000_000)
+
+    async def steps() -> None:
+        store = EmbeddedStore(path)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable):
+            await store.create("/a")
+        assert store.session_state is SessionState.CONNECTED
+        with pytest.raises(StoreUnavailable):
+            EmbeddedStore(path)
+        other.execute("COMMIT")
+        assert await store.create("/a") == "/a"
+        other.close()
+        await store.close()
+
+    asyncio.run(steps())
+
+
+def test_who_has_fallen_too_far_behind_is_told_to_read_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "metadata.db")
+    monkeypatch.setattr(embedded_tree, "CHANGES_MAX", 10)
+
+    async def steps() -> None:
+        seen: list[str] = []
+        writer, reader = EmbeddedStore(path, durable=False), EmbeddedStore(path, durable=False)
+        await writer.create("/a")
+        await reader.get("/a")
+        await eventually(lambda: reader._seen_changes == 1, "the first change")
+        reader.watch("/a", seen.append)
+        for number in range(30):  # without letting the reader run
+            await writer.create(f"/a/{number}")
+        await eventually(lambda: bool(seen), "the listener")
+        assert seen == ["/a"]
+        (kept,) = writer._tree._database.execute("SELECT count(*) FROM change").fetchone()
+        assert kept == 10
+        await writer.create("/a/last")
+        await eventually(lambda: seen == ["/a", "/a/last"], "the next change")
+        await reader.close()
+        await writer.close()
+
+    asyncio.run(steps())
+
+
+def test_a_session_alone_keeps_no_change_log() -> None:
+    async def steps() -> None:
+        store = EmbeddedStore(":memory:")
+        await store.create("/a")
+        assert store._tree._database.execute("SELECT count(*) FROM change").fetchone() == (0,)
+        await store.close()
+
+    asyncio.run(steps())
+
+
+def test_a_change_reaches_a_session_that_its_maker_has_not_noticed_yet(tmp_path: Path) -> None:
+    path = str(tmp_path / "metadata.db")
+
+    async def steps() -> None:
+        seen: list[str] = []
+        writer = EmbeddedStore(path, session_timeout_ms=NO_TICK_MS)
+        reader = EmbeddedStore(path, session_timeout_ms=NO_TICK_MS)
+        reader.watch("/a", seen.append)
+        await writer.create("/a")  # the loop has not run since the reader came
+        await eventually(lambda: seen == ["/a"], "the reader's listener")
+        await reader.close()
+        await writer.close()
+
+    asyncio.run(steps())
+
+
+def test_a_write_finds_out_in_its_transaction_that_the_session_was_ended(tmp_path: Path) -> None:
+    path = str(tmp_path / "metadata.db")
+
+    async def steps() -> None:
+        ghost, judge = EmbeddedStore(path), EmbeddedStore(path)
+        states: list[SessionState] = []
+        ghost.on_session(states.append)
+        end_session(judge, ghost.session_id)
+        with pytest.raises(SessionLost):  # though its lease is good, and the loop has not run since
+            await ghost.create("/written")
+        assert states == [SessionState.LOST]
+        assert await judge.get("/written") is None
+        await judge.close()
+        await ghost.close()
+
+    asyncio.run(steps())
+
+
+def test_a_lease_is_renewed_only_before_it_has_run_out(tmp_path: Path) -> None:
+    now = [0]
+    lease = Lease(tmp_path / "1.lock", 100, lambda: now[0])
+    now[0] = 100
+    assert lease.renew()
+    assert lease.until == 200
+    now[0] = 201
+    assert not lease.renew()
+    assert (tmp_path / "1.lock").read_bytes() == (200).to_bytes(8, "little")
+
+
+def test_a_renewal_during_which_the_lease_ran_out_does_not_count(tmp_path: Path) -> None:
+    times = iter([0, 99, 99, 101, 101])  # stopped in the middle of `renew`
+    lease = Lease(tmp_path / "1.lock", 100, lambda: next(times))
+    assert not lease.renew()
+    assert lease.has_run_out()
+
+
+class Sleepers:
+    """Sessions of one tree that share a clock which only moves by hand."""
+
+    def __init__(self, path: Path, count: int) -> None:
+        self.now_ns = 1_000_000_000_000
+        self.stores = [
+            EmbeddedStore(str(path), durable=False, session_timeout_ms=TIMEOUT_MS, clock=lambda: self.now_ns)
+            for _ in range(count)
+        ]
+
+    def sleep_ms(self, milliseconds: int) -> None:
+        self.now_ns += milliseconds * 1_000_000
+
+    async def close(self) -> None:
+        for store in self.stores:
+            await store.close()
+
+
+def test_a_session_that_overslept_says_so_before_anything_else(tmp_path: Path) -> None:
+    async def steps() -> None:
+        world = Sleepers(tmp_path / "metadata.db", 2)
+        sleeper, _other = world.stores
+        states: list[SessionState] = []
+        sleeper.on_session(states.append)
+        told = []
+        for milliseconds in (TIMEOUT_MS, 1):
+            world.sleep_ms(milliseconds)
+            told.append(sleeper.session_state)
+        await sleeper.get("/")  # asks the store: nobody has ended the session
+        told.append(sleeper.session_state)
+        assert told == [SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.CONNECTED]
+        assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
+        await world.close()
+
+    asyncio.run(steps())
+
+
+def test_when_all_overslept_nobody_is_given_up(tmp_path: Path) -> None:
+    async def steps() -> None:
+        world = Sleepers(tmp_path / "metadata.db", 3)
+        world.sleep_ms(2 * TIMEOUT_MS)
+        for store in world.stores:
+            store._keep_alive()
+        world.sleep_ms(TIMEOUT_MS // 3)
+        for store in world.stores:
+            store._keep_alive()
+            await store.get("/")
+        assert len(world.stores[0]._tree.sessions()) == 3
+        await world.close()
+
+    asyncio.run(steps())
+
+
+@pytest.mark.parametrize("call", ["get", "create"])
+def test_a_session_that_overslept_alone_is_given_up(tmp_path: Path, call: str) -> None:
+    async def steps() -> None:
+        world = Sleepers(tmp_path / "metadata.db", 2)
+        sleeper, awake = world.stores
+        await sleeper.create("/broker", ephemeral=True)
+        for _ in range(4):
+            world.sleep_ms(TIMEOUT_MS // 3)
+            awake._keep_alive()
+        assert await awake.get("/broker") is None
+        with pytest.raises(SessionLost):
+            await (sleeper.get("/") if call == "get" else sleeper.create("/ghost"))
+        assert await awake.get("/ghost") is None
+        assert sleeper.session_state is SessionState.LOST
+        await sleeper.reconnect()
+        await sleeper.create("/broker", ephemeral=True)
+        assert await awake.get("/broker") is not None
+        await world.close()
 
     asyncio.run(steps())

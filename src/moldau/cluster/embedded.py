@@ -1,90 +1,122 @@
-"""The metadata store of one machine: a SQLite file.
+"""The metadata store of one machine: a SQLite file that any number of processes have open.
 
-Calls are `async` for the interface's sake and do not wait: a read costs some ten microseconds, a write about one
-millisecond for its fsync. Schema changes go through `PRAGMA user_version`.
-One process at a time for now: ephemeral nodes found when it opens belong to a process that died, and are dropped.
+Law: a session is a row that only transactions add and remove. Every write finds out in its own transaction whether
+the row is still there, every read before it whether it must be (embedded_sessions.py says how that is known without
+asking). Calls are `async` and wait only when another process is writing, for a bounded time and without holding up
+the loop: a read costs some ten microseconds, a write about one millisecond for its fsync.
+Changes reach the listeners of other processes by way of a table and a byte on a socket; a process that died is noticed
+by its socket's end, one that hangs by its lease. There are no threads, and nothing is polled but the lease.
 """
 
+import asyncio
+import logging
+import os
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 
+from moldau.cluster.embedded_hung_writer import kill_if_it_holds_the_write_lock
+from moldau.cluster.embedded_links import Callbacks
+from moldau.cluster.embedded_membership import Membership
+from moldau.cluster.embedded_sessions import PROCESS_GONE, Clock, SessionDirectory
+from moldau.cluster.embedded_tree import IN_MEMORY, Tree, is_busy
 from moldau.cluster.store import (
-    BadVersion,
-    Check,
     Create,
     Delete,
     Listener,
-    NoChildrenForEphemerals,
     Node,
-    NodeExists,
-    NoNode,
-    NotEmpty,
     Operation,
     Put,
+    SessionListener,
     SessionLost,
-    parent_of,
+    SessionState,
+    StoreUnavailable,
 )
-from moldau.core.invariants import invariant
 
-_SCHEMA_VERSION = 1
-_SCHEMA = """
-CREATE TABLE node (
-    path TEXT PRIMARY KEY,
-    parent TEXT NOT NULL,
-    data BLOB NOT NULL,
-    version INTEGER NOT NULL,
-    created INTEGER NOT NULL,        -- the transaction that made it
-    next_sequence INTEGER NOT NULL,  -- the number of its next sequence child
-    session INTEGER                  -- whose it is, if ephemeral
-) WITHOUT ROWID;
-CREATE INDEX node_by_parent ON node (parent, path);
-CREATE INDEX node_by_session ON node (session) WHERE session IS NOT NULL;
-CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO node VALUES ('/', '', x'', 0, 0, 0, NULL);
-INSERT INTO counter VALUES ('transaction', 0), ('session', 0);
-"""
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SESSION_TIMEOUT_MS = 18_000
+WAIT_NS_MAX = 5_000_000_000
+"""How long a call waits for another process's transaction to end."""
+RETRY_SECONDS = 0.001
+RETRY_SECONDS_MAX = 0.1
+FAILED_RETRY_SECONDS = 1.0
+RENEWALS_PER_LEASE = 3
+SECOND_LOOKS = 7
+"""A dying process's socket may end a moment before its lock does: look again, each time after twice as long."""
+HUNG_WRITER_NS = 500_000_000
 
 
 class EmbeddedStore:
     """A session with the SQLite file at `path`; ":memory:" lives as long as the object."""
 
-    def __init__(self, path: str, *, durable: bool = True) -> None:
-        """`durable=False` leaves writes in the page cache: quicker, for tests."""
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
-        self._watches: list[tuple[str, Listener]] = []
-        self._changed: list[str] = []
+    def __init__(
+        self,
+        path: str,
+        *,
+        durable: bool = True,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        clock: Clock = time.monotonic_ns,
+    ) -> None:
+        """Waits for others that start at the same time; raises StoreUnavailable. `durable=False` leaves writes in the
+        page cache: quicker, for tests."""
+        self._path = path
+        self._timeout_ns = session_timeout_ms * 1_000_000
+        self._clock = clock
+        self._tree = Tree(path, durable=durable)
+        self._directory = None if path == IN_MEMORY else SessionDirectory(path)
+        self._membership: Membership | None = None
+        self._session = 0
+        self._state = SessionState.LOST
         self._closed = False
-        self._create_schema()
-        self._session = self._begin_session()
+        self._watches: list[tuple[str, Listener]] = []
+        self._session_listeners: list[SessionListener] = []
+        self._seen_changes = 0
+        self._lease_judgements_from = 0
+        self._lock_awaited_since = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tick: asyncio.TimerHandle | None = None
+        self._turn = asyncio.Lock()
+        self._start()
 
-    def _create_schema(self) -> None:
-        (version,) = self._database.execute("PRAGMA user_version").fetchone()
-        invariant(version in (0, _SCHEMA_VERSION), f"the metadata store has schema {version}, a later one than ours")
-        if version == 0:
-            self._database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT")
+    @property
+    def session_id(self) -> int:
+        return self._session
 
-    def _begin_session(self) -> int:
-        with _Transaction(self._database):
-            self._database.execute("DELETE FROM node WHERE session IS NOT NULL")
-            return self._next("session")
+    @property
+    def session_state(self) -> SessionState:
+        return SessionState.SUSPENDED if self._may_be_lost() else self._state
+
+    def on_session(self, listener: SessionListener) -> Callable[[], None]:
+        self._session_listeners.append(listener)
+
+        def end() -> None:
+            with suppress(ValueError):
+                self._session_listeners.remove(listener)
+
+        return end
 
     async def get(self, path: str) -> Node | None:
-        self._check_open(path)
-        return self._get(path)
+        return await self._read(path, lambda: self._tree.get(path))
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        self._check_open("/")
-        return [self._get(path) for path in paths]
+        def read() -> list[Node | None]:
+            with self._tree.snapshot():
+                return [self._tree.get(path) for path in paths]
+
+        return await self._read("/", read)
 
     async def children(self, path: str) -> list[str]:
-        self._check_open(path)
-        self._require(path)
-        rows = self._database.execute("SELECT path FROM node WHERE parent = ? ORDER BY path", (path,))
-        start = len(path) if path == "/" else len(path) + 1
-        return [child[start:] for (child,) in rows]
+        def read() -> list[str]:
+            with self._tree.snapshot():
+                return self._tree.children(path)
+
+        return await self._read(path, read)
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
         (made,) = await self.multi([Create(path, data, ephemeral, sequence)])
@@ -98,13 +130,12 @@ class EmbeddedStore:
         await self.multi([Delete(path, expected_version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
-        self._check_open("/")
-        self._changed = []
-        with _Transaction(self._database):
-            transaction = self._next("transaction")
-            results = [self._apply(operation, transaction) for operation in operations]
-        self._notify(self._changed)
-        return results
+        def write() -> list[str | int | None]:
+            self._check_usable("/")
+            return self._write(operations)
+
+        async with self._own_turn():
+            return await self._when_free("/", write)
 
     def watch(self, path: str, listener: Listener) -> Callable[[], None]:
         watch = (path, listener)
@@ -116,104 +147,285 @@ class EmbeddedStore:
 
         return end
 
+    async def reconnect(self) -> None:
+        async with self._own_turn():
+            if self._closed:
+                raise SessionLost("/")
+            if self._state is not SessionState.LOST:
+                return
+            await self._when_free("/", self._begin_session)
+            self._report(SessionState.CONNECTED)
+            self._attach(asyncio.get_running_loop())
+            self._notify_missed()
+
     async def close(self) -> None:
-        if self._closed:
-            return
-        self._watches.clear()
-        with _Transaction(self._database):
-            self._database.execute("DELETE FROM node WHERE session = ?", (self._session,))
-        self._closed = True
-        self._database.close()
+        async with self._own_turn():
+            if self._closed:
+                return
+            self._closed = True
+            self._watches.clear()
+            if self._state is not SessionState.LOST:
+                with suppress(StoreUnavailable):  # then the others find the lock free
+                    await self._when_free("/", self._end_own_session)
+                self._let_go()
+                self._state = SessionState.LOST
+            self._tree.close()
+            if self._directory is not None:
+                self._directory.close()
 
-    def _check_open(self, path: str) -> None:
-        if self._closed:
-            raise SessionLost(path)
+    # Waiting for others
 
-    def _get(self, path: str) -> Node | None:
-        row = self._database.execute("SELECT data, version, created FROM node WHERE path = ?", (path,)).fetchone()
-        return Node(*row) if row else None
+    def _start(self) -> None:
+        """Before there is a loop to wait in. A new file is switched to its log by one process while others look on."""
+        deadline = self._clock() + WAIT_NS_MAX
+        for work in (self._tree.prepare, self._begin_session):
+            while not self._is_done(work, "/", deadline):
+                time.sleep(RETRY_SECONDS)
+        self._state = SessionState.CONNECTED
+        with suppress(RuntimeError):  # no loop yet: the first call has one
+            self._live_in(asyncio.get_running_loop())
 
-    def _require(self, path: str, expected_version: int | None = None) -> Node:
-        node = self._get(path)
-        if node is None:
-            raise NoNode(path)
-        if expected_version is not None and node.version != expected_version:
-            raise BadVersion(path)
-        return node
+    def _own_turn(self) -> asyncio.Lock:
+        """Writes of this process go first come, first served."""
+        self._live_in(asyncio.get_running_loop())
+        return self._turn
 
-    def _apply(self, operation: Operation, transaction: int) -> str | int | None:
-        match operation:
-            case Create():
-                return self._create(operation, transaction)
-            case Put(path, data, expected_version):
-                return self._put(path, data, expected_version)
-            case Delete(path, expected_version):
-                self._delete(path, expected_version)
-            case Check(path, expected_version):
-                self._require(path, expected_version)
-        return None
-
-    def _create(self, operation: Create, transaction: int) -> str:
-        path, parent = operation.path, parent_of(operation.path)
-        self._check_parent(parent)
-        if operation.sequence:
-            path = f"{path}{self._next_sequence(parent):010d}"
-        session = self._session if operation.ephemeral else None
+    def _is_done(self, work: Callable[[], object], path: str, deadline: int) -> bool:
+        """False if another process was in the way."""
         try:
-            self._database.execute(
-                "INSERT INTO node VALUES (?, ?, ?, 0, ?, 0, ?)",
-                (path, parent, operation.data, transaction, session),
-            )
-        except sqlite3.IntegrityError:
-            raise NodeExists(path) from None
-        self._changed.append(path)
-        return path
+            work()
+        except sqlite3.OperationalError as error:
+            if is_busy(error) and self._clock() < deadline:
+                return False
+            raise StoreUnavailable(path) from error
+        return True
 
-    def _check_parent(self, parent: str) -> None:
-        row = self._database.execute("SELECT session FROM node WHERE path = ?", (parent,)).fetchone()
-        if row is None:
-            raise NoNode(parent)
-        if row[0] is not None:
-            raise NoChildrenForEphemerals(parent)
+    async def _read(self, path: str, read: Callable[[], T]) -> T:
+        def checked() -> T:
+            self._check_usable(path)
+            return read()
 
-    def _next_sequence(self, parent: str) -> int:
-        update = "UPDATE node SET next_sequence = next_sequence + 1 WHERE path = ? RETURNING next_sequence - 1"
-        (number,) = self._database.execute(update, (parent,)).fetchone()
-        return int(number)
+        return await self._when_free(path, checked)
 
-    def _put(self, path: str, data: bytes, expected_version: int | None) -> int:
-        version = self._require(path, expected_version).version + 1
-        self._database.execute("UPDATE node SET data = ?, version = ? WHERE path = ?", (data, version, path))
-        self._changed.append(path)
-        return version
+    async def _when_free(self, path: str, work: Callable[[], T]) -> T:
+        """The result of `work`, tried until no other process is in its way."""
+        deadline = 0
+        while True:
+            try:
+                return work()
+            except SessionLost:
+                self._lose()
+                raise
+            except sqlite3.OperationalError as error:
+                deadline = deadline or self._clock() + WAIT_NS_MAX
+                if not is_busy(error) or self._clock() > deadline:
+                    raise StoreUnavailable(path) from error
+            await asyncio.sleep(RETRY_SECONDS)
 
-    def _delete(self, path: str, expected_version: int | None) -> None:
-        self._require(path, expected_version)
-        if self._database.execute("SELECT 1 FROM node WHERE parent = ? LIMIT 1", (path,)).fetchone():
-            raise NotEmpty(path)
-        self._database.execute("DELETE FROM node WHERE path = ?", (path,))
-        self._changed.append(path)
+    def _in_loop(self, work: Callable[[], None], delay: float = RETRY_SECONDS) -> None:
+        """`work` as a callback: what stops it for now only delays it."""
+        if self._closed or self._state is SessionState.LOST or self._loop is None:
+            return
+        try:
+            work()
+        except SessionLost:
+            self._lose()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                log.warning("the metadata store cannot be read or written: %s", error)
+                delay = FAILED_RETRY_SECONDS
+            self._loop.call_later(delay, self._in_loop, work, min(delay * 2, RETRY_SECONDS_MAX))
 
-    def _next(self, counter: str) -> int:
-        update = "UPDATE counter SET value = value + 1 WHERE name = ? RETURNING value"
-        (value,) = self._database.execute(update, (counter,)).fetchone()
-        return int(value)
+    # The session
 
-    def _notify(self, changed: list[str]) -> None:
+    def _begin_session(self) -> None:
+        with self._tree.transaction():
+            session = self._tree.next_session()
+            others = self._tree.sessions()
+            if self._directory is not None:
+                self._directory.keep_only(others)
+                self._membership = Membership(self._directory, session, self._timeout_ns, self._clock)
+            ended = self._overdue(others)
+            self._tree.log(self._tree.end_sessions(ended))
+            self._tree.add_session(session, os.getpid())
+            self._seen_changes = self._tree.changes()
+        self._session = session
+        if self._membership is not None:
+            self._membership.forget(ended)
+            self._membership.join(other for other in others if other not in ended)
+            self._membership.poke()
+
+    def _end_own_session(self) -> None:
+        with self._tree.transaction():
+            self._tree.log(self._tree.end_sessions([self._session]))
+
+    def _live_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._loop is not loop:
+            self._loop = loop
+            self._turn = asyncio.Lock()
+            self._attach(loop)
+
+    def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to listen to the others, and to keep the session alive."""
+        if self._membership is not None:
+            poked = partial(self._in_loop, self._catch_up)
+            joined = partial(self._in_loop, self._keep_alive)
+            self._membership.attach(loop, Callbacks(poked, joined, self._look_for_the_dead))
+            joined()
+
+    def _check_usable(self, path: str) -> None:
+        if self._state is SessionState.LOST or self._closed:
+            raise SessionLost(path)
+        self._live_in(asyncio.get_running_loop())
+        if self._may_be_lost():
+            self._make_sure()
+
+    def _may_be_lost(self) -> bool:
+        """Whether we have slept so long that others may have ended the session."""
+        membership = self._membership
+        return membership is not None and self._state is not SessionState.LOST and membership.has_run_out()
+
+    def _make_sure(self) -> None:
+        """Begin a new lease if the session is still there; raises SessionLost."""
+        self._report(SessionState.SUSPENDED)
+        with self._tree.transaction():
+            self._require_own(self._tree.sessions())
+            if self._membership is not None:
+                self._membership.restart()
+        # Whatever stopped us may have stopped all: the others get the time to renew theirs.
+        self._lease_judgements_from = self._clock() + self._timeout_ns // RENEWALS_PER_LEASE
+        self._report(SessionState.CONNECTED)
+
+    def _require_own(self, sessions: dict[int, int]) -> None:
+        if self._session not in sessions:
+            raise SessionLost("/")
+
+    def _lose(self) -> None:
+        if self._state is not SessionState.LOST and not self._closed:
+            self._let_go()
+            self._report(SessionState.LOST)
+
+    def _let_go(self) -> None:
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+        if self._membership is not None:
+            self._membership.leave()
+            self._membership = None
+
+    def _report(self, state: SessionState) -> None:
+        if state is not self._state:
+            self._state = state
+            for listener in tuple(self._session_listeners):
+                listener(state)
+
+    # The others
+
+    def _keep_alive(self) -> None:
+        """Renew our lease, look after those of the others, come again in time."""
+        membership = self._membership
+        if membership is None:
+            return
+        if not membership.renew():
+            self._make_sure()
+        self._end_overdue()
+        self._catch_up()
+        self._come_again(membership)
+
+    def _come_again(self, membership: Membership) -> None:
+        now = self._clock()
+        leases = [membership.lease_until(other) for other in self._tree.sessions() if other != self._session]
+        due = min([now + self._timeout_ns // RENEWALS_PER_LEASE, *(until for until in leases if until > now)])
+        if self._tick is not None:
+            self._tick.cancel()
+        if self._loop is not None:
+            self._tick = self._loop.call_later((due - now) / 1e9 + RETRY_SECONDS, self._in_loop, self._keep_alive)
+
+    def _look_for_the_dead(self, looks: int = 0) -> None:
+        """Somebody left, perhaps in the middle of telling us something."""
+        self._in_loop(self._keep_alive)
+        if looks < SECOND_LOOKS and self._loop is not None:
+            self._loop.call_later(RETRY_SECONDS * 2**looks, self._look_for_the_dead, looks + 1)
+
+    def _end_overdue(self) -> None:
+        """End the sessions of processes that died or hang."""
+        others = self._tree.sessions()
+        if not self._overdue(others):
+            self._lock_awaited_since = 0
+            return
+        try:
+            with self._tree.transaction():
+                self._require_own(others := self._tree.sessions())
+                ended = self._overdue(others)
+                self._tree.log(self._tree.end_sessions(ended))
+        except sqlite3.OperationalError:
+            self._stop_hung_writer(others)
+            raise
+        self._lock_awaited_since = 0
+        if ended and self._membership is not None:
+            log.info("sessions %s ended: their processes died or hang", ended)
+            self._membership.forget(ended)
+            self._tell_others()
+
+    def _overdue(self, sessions: dict[int, int]) -> list[int]:
+        """Those of `sessions` that nobody keeps alive any more."""
+        membership = self._membership
+        if membership is None:
+            return []
+        now = self._clock()
+        trusts_leases = now >= self._lease_judgements_from
+        leases = {other: membership.lease_until(other) for other in sessions if other != self._session}
+        return [o for o, until in leases.items() if until == PROCESS_GONE or (trusts_leases and until < now)]
+
+    def _stop_hung_writer(self, sessions: dict[int, int]) -> None:
+        """A process that hangs inside a transaction keeps all others from writing: after its lease, it has to go."""
+        now = self._clock()
+        self._lock_awaited_since = self._lock_awaited_since or now
+        if now - self._lock_awaited_since > HUNG_WRITER_NS:
+            for session in self._overdue(sessions):
+                kill_if_it_holds_the_write_lock(self._path, sessions[session])
+
+    # Changes
+
+    def _write(self, operations: Sequence[Operation]) -> list[str | int | None]:
+        with self._tree.transaction():
+            sessions = self._tree.sessions()
+            self._require_own(sessions)
+            results, changed = self._tree.apply(operations, self._session)
+            alone = len(sessions) == 1
+            if not alone:
+                self._tree.log(changed)
+        self._tell_others()
+        if alone:
+            self._notify(changed)
+        return results
+
+    def _tell_others(self) -> None:
+        """After a commit: it stands, whatever happens here."""
+        if self._membership is not None:
+            self._membership.poke()
+        self._in_loop(self._deliver)
+
+    def _catch_up(self) -> None:
+        """Somebody has committed something; it may have been our end."""
+        if not self._tree.has_session(self._session):
+            raise SessionLost("/")
+        self._deliver()
+
+    def _deliver(self) -> None:
+        news = self._tree.news(self._seen_changes)
+        self._seen_changes = news.number
+        if news.complete:
+            self._notify(news.paths)
+        else:
+            self._notify_missed()
+
+    def _notify(self, changed: Sequence[str]) -> None:
         for path in changed:
             for watched, listener in tuple(self._watches):
                 if path == watched or watched == "/" or path.startswith(f"{watched}/"):
                     listener(path)
 
-
-class _Transaction:
-    """Commit at the end of the block, roll back if it raises."""
-
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
-
-    def __enter__(self) -> None:
-        self._database.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, *_details: object) -> None:
-        self._database.execute("COMMIT" if kind is None else "ROLLBACK")
+    def _notify_missed(self) -> None:
+        for watched, listener in tuple(self._watches):
+            listener(watched)

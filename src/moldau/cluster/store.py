@@ -5,14 +5,30 @@ Law of every implementation (tests/cluster/store_contract.py holds them to it):
   expects. A parent must exist before its child and cannot go before it.
 - `multi` is all or nothing.
 - An ephemeral node has no children and is gone when the session that made it is.
+- A session that cannot be sure of itself says so: CONNECTED, SUSPENDED (it may be lost, nobody can tell yet), LOST.
+  A lost session stays lost: every call raises SessionLost, until `reconnect` begins a new one. Watches outlive it.
 - A listener is called after a change can be read, never before, with the path of the node that was created, changed
   or deleted. Several changes may come as one call, and a call may come without a change: who listens reads again.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 Listener = Callable[[str], None]
+
+
+class SessionState(Enum):
+    """What a session knows about itself."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    """The store has not been heard of in time. It may have given the session up; no leader may rely on it."""
+    LOST = "lost"
+    """Given up by the store: the session's ephemeral nodes are gone. Or closed by its owner."""
+
+
+SessionListener = Callable[[SessionState], None]
 
 
 class Node(NamedTuple):
@@ -58,7 +74,8 @@ Operation = Create | Put | Delete | Check
 
 
 class StoreError(Exception):
-    """An operation that was refused; nothing of it, or of the `multi` around it, has happened."""
+    """An operation that was refused; nothing of it, or of the `multi` around it, has happened, unless the subclass
+    says otherwise."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -86,11 +103,39 @@ class NoChildrenForEphemerals(StoreError):
 
 
 class SessionLost(StoreError):
-    """The store has given this session up, and its ephemeral nodes with it."""
+    """The store has given this session up, and its ephemeral nodes with it. A write that was under way at that moment
+    may have happened."""
+
+
+class StoreUnavailable(StoreError):
+    """The store did not answer in time; the session may go on. A write may have happened: read, then try again."""
 
 
 class MetadataStore(Protocol):
-    """One session with a store."""
+    """One session with a store, and after `reconnect` the next one. Calls other than `session_state` may raise
+    SessionLost and StoreUnavailable."""
+
+    @property
+    def session_id(self) -> int:
+        """Of the present session, or of the last one: no two sessions of a tree share it."""
+        ...
+
+    @property
+    def session_state(self) -> SessionState:
+        """As far as can be said without asking the store; cheap enough for every request. Where a process wakes up
+        after a long stop this is right at once, before any listener was called."""
+        ...
+
+    def on_session(self, listener: SessionListener) -> Callable[[], None]:
+        """Call `listener` with every new state from now on, in the loop's thread; it must not raise. It may be called
+        from within a call that then raises SessionLost. `close` is not reported. Returns what ends it."""
+        ...
+
+    async def reconnect(self) -> None:
+        """After LOST: begin a new session, which is reported as CONNECTED, then call every watch's listener with its
+        own path. Ephemeral nodes of the old session are gone. Does nothing while the session lives; raises SessionLost
+        after `close`."""
+        ...
 
     async def get(self, path: str) -> Node | None:
         """What is at `path`."""

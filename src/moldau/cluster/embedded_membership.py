@@ -1,0 +1,40 @@
+"""One session's place among the sessions of its database: its lock and lease, its links, and sight of the others."""
+
+import asyncio
+from collections.abc import Iterable
+
+from moldau.cluster.embedded_links import Callbacks, Links
+from moldau.cluster.embedded_sessions import Clock, Lease, SessionDirectory
+
+
+class Membership:
+    """Begins inside the transaction that begins the session: whoever sees the session's row finds these files."""
+
+    def __init__(self, directory: SessionDirectory, session: int, timeout_ns: int, clock: Clock) -> None:
+        self._directory = directory
+        self._session = session
+        self._lease = Lease(directory.lock_path(session), timeout_ns, clock)
+        self._links = Links(directory.socket_path(session))
+        self.has_run_out = self._lease.has_run_out
+        self.renew = self._lease.renew
+        self.restart = self._lease.restart
+        self.poke = self._links.poke
+        self.lease_until = directory.lease_until
+
+    def join(self, others: Iterable[int]) -> None:
+        """Link with the sessions that were there before."""
+        self._links.connect(self._directory.socket_path(other) for other in others)
+
+    def attach(self, loop: asyncio.AbstractEventLoop, callbacks: Callbacks) -> None:
+        self._links.attach(loop, callbacks)
+
+    def forget(self, sessions: Iterable[int]) -> None:
+        """Remove the files of sessions that have been ended."""
+        for session in sessions:
+            self._directory.remove(session)
+
+    def leave(self) -> None:
+        """Let go of everything; the others notice at once."""
+        self._directory.remove(self._session)
+        self._lease.release()
+        self._links.close()

@@ -1,0 +1,117 @@
+"""Who is alive, told by files: `<database>-sessions/<session>.lock`, and a socket beside it.
+
+Law: a session lives while its process holds the lock on its file (the kernel lets go of it however the process ends)
+and the time written into the file, on the clock that all processes of the machine share, has not passed. That time is
+the lease. Renewing it is a write of eight bytes that nobody has to sync: after a power loss no lock is held either.
+A renewal counts only if it was done before the lease ran out. After that, only a transaction that still finds the
+session's row may renew, and only a transaction that finds the lease run out may remove that row: so the two never
+both happen.
+"""
+
+import fcntl
+import os
+import struct
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
+
+Clock = Callable[[], int]
+"""Nanoseconds on a clock that never goes back and is the same for all processes."""
+
+PROCESS_GONE = -1
+
+_LEASE = struct.Struct("<q")
+_SOCKET_PATH_BYTES_MAX = 100  # Linux takes 107, others fewer
+
+
+class SessionDirectory:
+    """The files of all sessions of one database."""
+
+    def __init__(self, database: str) -> None:
+        self._path = Path(f"{database}-sessions")
+        self._path.mkdir(mode=0o700, exist_ok=True)
+        self._descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def lock_path(self, session: int) -> Path:
+        return self._path / f"{session}.lock"
+
+    def socket_path(self, session: int) -> str:
+        """Short enough for the kernel, however deep the directory lies."""
+        path = str(self._path / f"{session}.socket")
+        if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX:
+            return path
+        return f"/proc/self/fd/{self._descriptor}/{session}.socket"
+
+    def lease_until(self, session: int) -> int:
+        """When its lease runs out; PROCESS_GONE if nobody holds its lock."""
+        try:
+            descriptor = os.open(self.lock_path(session), os.O_RDWR)
+        except FileNotFoundError:
+            return PROCESS_GONE
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: those who look do not disturb each other
+        except BlockingIOError:
+            (until,) = _LEASE.unpack(os.pread(descriptor, _LEASE.size, 0))
+            return int(until)
+        finally:
+            os.close(descriptor)
+        return PROCESS_GONE
+
+    def remove(self, session: int) -> None:
+        """The session has ended; its process, if it is there, finds that out from the database."""
+        for name in (f"{session}.lock", f"{session}.socket"):
+            with suppress(FileNotFoundError):
+                os.unlink(self._path / name)
+
+    def keep_only(self, sessions: Collection[int]) -> None:
+        """Inside a transaction: remove what processes left that died before their session had begun, or just after
+        it had ended."""
+        for path in self._path.iterdir():
+            if path.stem.isdigit() and int(path.stem) not in sessions:
+                path.unlink(missing_ok=True)
+
+
+class Lease:
+    """Our own session's lock and lease."""
+
+    def __init__(self, path: Path, timeout_ns: int, clock: Clock) -> None:
+        self._clock = clock
+        self._timeout_ns = timeout_ns
+        self._until = clock() + timeout_ns
+        self._file = path.open("xb", buffering=0)
+        path.chmod(0o600)
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._write()
+
+    @property
+    def until(self) -> int:
+        return self._until
+
+    def has_run_out(self) -> bool:
+        """True means that others may have ended the session, and that they have not if its row is still there."""
+        return self._clock() > self._until
+
+    def renew(self) -> bool:
+        """False if it has run out already, or may have while this was done."""
+        if self.has_run_out():
+            return False
+        before = self._until
+        self.restart()
+        if self._clock() <= before:
+            return True
+        self._until = before
+        return False
+
+    def restart(self) -> None:
+        """Renew inside a transaction that has seen the session's row."""
+        self._until = self._clock() + self._timeout_ns
+        self._write()
+
+    def release(self) -> None:
+        self._file.close()
+
+    def _write(self) -> None:
+        os.pwrite(self._file.fileno(), _LEASE.pack(self._until), 0)
