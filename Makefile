@@ -6,8 +6,10 @@ SHELL := /bin/bash
 
 KAFKA := 4.3.1
 OLD_KAFKA := 0.10.2.0
+ZOOKEEPER := 3.9.5
 JARS := .tools/kafka-$(KAFKA)
 OLD_JARS := .tools/kafka-clients-$(OLD_KAFKA)
+ZOOKEEPER_JARS := .tools/zookeeper-$(ZOOKEEPER)
 DRIVER := .tools/driver-$(KAFKA)/ClientDriver.class
 OLD_DRIVER := .tools/driver-$(OLD_KAFKA)/ClientDriver.class
 
@@ -16,17 +18,21 @@ UV := $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 
-.PHONY: help setup tools test lint format demo bench docs lock clean
+.PHONY: help setup tools test faults lint format demo bench docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 setup: .venv/.installed ## a locked environment in .venv, with .venv/bin/moldau ready (needs Python 3.11 or newer)
 
-tools: .tools/.java $(DRIVER) $(OLD_DRIVER) ## Apache Kafka's jars for the tests in .tools (installs Java and Maven if it may)
+tools: .tools/.java $(DRIVER) $(OLD_DRIVER) $(ZOOKEEPER_JARS)/.fetched ## Apache Kafka's and ZooKeeper's jars for the tests in .tools (installs Java and Maven if it may)
 
 test: setup tools lint ## everything that CI checks: lint, types, layers, and the tests with real clients
 	$(BIN)/pytest $(ARGS)
+
+faults: setup tools ## half an hour of faults against three brokers, then the same over ZooKeeper (ARGS='--seed N' runs one again)
+	$(BIN)/python -m tests.faults.schedule $(or $(ARGS),--minutes 30)
+	$(if $(ARGS),,$(BIN)/python -m tests.faults.schedule --minutes 10 --zookeeper)
 
 lint: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -80,7 +86,8 @@ clean: ## remove everything that make made
 
 $(JARS)/.fetched: tests/java/kafka-$(KAFKA).pom.xml | .tools/.java
 $(OLD_JARS)/.fetched: tests/java/kafka-clients-$(OLD_KAFKA).pom.xml | .tools/.java
-$(JARS)/.fetched $(OLD_JARS)/.fetched:
+$(ZOOKEEPER_JARS)/.fetched: tests/java/zookeeper-$(ZOOKEEPER).pom.xml | .tools/.java
+$(JARS)/.fetched $(OLD_JARS)/.fetched $(ZOOKEEPER_JARS)/.fetched:
 	rm -rf $(@D)
 	mvn -q -B -Dstyle.color=never -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
 	@touch $@

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.clients.java_client import JARS, NEWEST, OLDEST, TOOLS
+from tests.zookeeper_ensemble import Ensemble, running_ensemble
 
 if TYPE_CHECKING:
     from tests.clients.adapters import Clients
@@ -32,6 +33,19 @@ def kafka_classpath() -> str:
 def old_kafka_classpath() -> str:
     """kafka-clients 0.10.2.0, for `java -cp`."""
     return _classpath(OLDEST)
+
+
+@pytest.fixture(scope="session")
+def _session_ensemble() -> Iterator[Ensemble]:
+    with running_ensemble() as ensemble:
+        yield ensemble
+
+
+@pytest.fixture
+def zookeeper(_session_ensemble: Ensemble) -> Iterator[Ensemble]:
+    """Three ZooKeeper servers that all serve; a test may do to them what it likes. Take a chroot of your own."""
+    yield _session_ensemble
+    _session_ensemble.heal()
 
 
 @pytest.fixture(scope="session")
