@@ -148,19 +148,38 @@ def test_everything_is_there_after_loading_again() -> None:
     run(steps)
 
 
-def test_own_writes_do_not_make_the_image_stale() -> None:
+def test_own_writes_show_at_once_and_reading_them_again_changes_nothing() -> None:
     async def steps(world: World) -> None:
         metadata = await world.start()
-        before = world.stale_calls
         await metadata.create_topic("t", [[1]])
         await metadata.add_partitions("t", [[1]])
         await metadata.set_topic_configs("t", {"retention.ms": "1"})
         await metadata.set_broker_configs("1", {"log.retention.ms": "1"})
         await metadata.update_partition("t", 0, metadata.image.topics["t"].partitions[0])
+        await metadata.update_registration(BROKER._replace(shutting_down=True))
+        assert metadata.image.brokers[1].shutting_down
+        before = metadata.image
+        metadata._stale = {"/brokers"}
+        await metadata.refresh()
+        assert metadata.image is before
         await metadata.delete_topic("t")
-        assert world.stale_calls == before
-        assert len(world.images) == 6
+        assert len(world.images) == 7
         assert all(new is next_old for (_old, new), (next_old, _new) in itertools.pairwise(world.images))
+
+    run(steps)
+
+
+def test_news_are_told_once_until_they_are_read() -> None:
+    async def steps(world: World) -> None:
+        metadata = await world.start()
+        await metadata.refresh()
+        before = world.stale_calls
+        for number in range(3):
+            await world.store.create(f"/config/topics/t{number}")
+        assert world.stale_calls == before + 1
+        await metadata.refresh()
+        await world.store.delete("/config/topics/t0")
+        assert world.stale_calls == before + 2
 
     run(steps)
 
@@ -338,7 +357,7 @@ def test_an_alteration_is_applied_again_when_another_was_first() -> None:
         def alter(old: Any) -> dict[str, str]:
             seen.append(dict(old))
             if len(seen) == 1:  # another broker comes between our read and our write
-                world.store._database.execute(
+                world.store._tree._database.execute(
                     "UPDATE node SET version = version + 1, data = ? WHERE path = ?",
                     (b'{"version":1,"config":{"segment.ms":"3"}}', path),
                 )

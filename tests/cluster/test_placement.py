@@ -58,6 +58,16 @@ def test_racks_are_ignored_unless_all_brokers_have_one() -> None:
     assert [replicas[0] for replicas in place(alive, 3, 1)] == [0, 1, 2]
 
 
+def test_a_broker_that_shuts_down_gets_nothing_unless_by_name() -> None:
+    alive = brokers(0, 1, 2)
+    alive[1] = alive[1]._replace(shutting_down=True)
+    assert place(alive, 4, 2) == [[0, 2], [2, 0], [0, 2], [2, 0]]
+    assert place(alive, -1, -1, {0: [1, 0]}) == [[1, 0]]
+    with pytest.raises(ApiError) as error:
+        place(alive, 1, 3)
+    assert error.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
 @given(
     racks=st.lists(st.sampled_from("abc"), min_size=1, max_size=9),
     partitions=st.integers(1, 40),

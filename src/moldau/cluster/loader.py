@@ -1,11 +1,18 @@
-"""Reads the tree into an image: all of it at the start, later only what has changed."""
+"""Reads the tree: all of it at the start, later only what has changed.
 
-from collections.abc import Iterable, Sequence
+Law: a reading is applied to the image as it is when the reading is complete, not as it was when it began. What this
+broker has written and published in between has a higher version than what was read, and stays.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from moldau.cluster import znodes
+from moldau.cluster.changes import with_assignment, with_states, with_topics_if_changed
 from moldau.cluster.image import NO_LEADER, NO_TOPIC_ID, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.store import MetadataStore, Node
+
+Delta = Callable[[ClusterImage], ClusterImage]
 
 
 class Changes(NamedTuple):
@@ -15,23 +22,23 @@ class Changes(NamedTuple):
     controller: bool
     brokers: set[int]
     topics: set[str]
-    partitions: set[tuple[str, int]]
+    partitions: dict[str, set[int]]
     topic_configs: set[str]
     broker_configs: set[str]
 
 
 def classify(paths: Iterable[str]) -> Changes:
     """A path of a level above single entities means that anything may have changed."""
-    changes = Changes(False, False, set(), set(), set(), set(), set())
+    changes = Changes(False, False, set(), set(), {}, set(), set())
     for path in paths:
         match path.split("/")[1:]:
-            case ["controller"]:
+            case ["controller" | "controller_epoch"]:
                 changes = changes._replace(controller=True)
             case ["brokers", "ids", broker]:
                 changes.brokers.add(int(broker))
             case ["brokers", "topics", topic, "partitions", partition, "state"]:
-                changes.partitions.add((topic, int(partition)))
-            case ["brokers", "topics", topic, *_rest]:
+                changes.partitions.setdefault(topic, set()).add(int(partition))
+            case ["brokers", "topics", topic]:
                 changes.topics.add(topic)
             case ["config", "topics", topic]:
                 changes.topic_configs.add(topic)
@@ -42,140 +49,189 @@ def classify(paths: Iterable[str]) -> Changes:
     return changes
 
 
+class Controller(NamedTuple):
+    """Who it is, and the epoch of the last one that was."""
+
+    broker_id: int
+    epoch: int
+
+
+class Reading(NamedTuple):
+    """What was read, by entity; None for what is not there."""
+
+    cluster_id: str
+    controller: Controller
+    brokers: Mapping[int, BrokerInfo | None]
+    topics: Mapping[str, TopicImage | None]
+    states: Mapping[str, Mapping[int, PartitionImage]]
+    topic_configs: Mapping[str, Mapping[str, str]]
+    broker_configs: Mapping[str, Mapping[str, str]]
+
+    def applied_to(self, image: ClusterImage) -> ClusterImage:
+        """`image` with what was read, where that is newer; what has not changed is the same object."""
+        image = image._replace(
+            cluster_id=self.cluster_id, controller_id=self.controller.broker_id, controller_epoch=self.controller.epoch
+        )
+        image = self._with_brokers(image)
+        image = self._with_topics(image)
+        image = with_topics_if_changed(image, self._with_states(image))
+        image = with_topics_if_changed(image, self._with_topic_configs(image))
+        for entity, configs in self.broker_configs.items():
+            if image.broker_configs.get(entity, {}) != configs:
+                image = image.with_broker_configs(entity, configs)
+        return image
+
+    def _with_brokers(self, image: ClusterImage) -> ClusterImage:
+        for id_, broker in self.brokers.items():
+            if image.brokers.get(id_) != broker:
+                image = image.without_broker(id_) if broker is None else image.with_broker(broker)
+        return image
+
+    def _with_topics(self, image: ClusterImage) -> ClusterImage:
+        gone = [name for name, read in self.topics.items() if read is None and name in image.topics]
+        merged = [_merged(image.topics.get(name), read) for name, read in self.topics.items() if read is not None]
+        return with_topics_if_changed(image.without_topics(gone) if gone else image, merged)
+
+    def _with_states(self, image: ClusterImage) -> Iterable[TopicImage]:
+        for name, states in self.states.items():
+            topic = image.topics.get(name)
+            if topic is not None:
+                yield with_states(topic, states)
+
+    def _with_topic_configs(self, image: ClusterImage) -> Iterable[TopicImage]:
+        for name, configs in self.topic_configs.items():
+            topic = image.topics.get(name)
+            if topic is not None and topic.configs != configs:
+                yield topic._replace(configs=configs)
+
+
+def _merged(old: TopicImage | None, read: TopicImage) -> TopicImage:
+    """Assignment, states and configuration each by their own version: none goes back."""
+    if old is None or old.topic_id != read.topic_id:
+        return read
+    topic = with_assignment(old, read) if read.version > old.version else old
+    topic = with_states(topic, dict(enumerate(read.partitions)))
+    return topic if topic.configs == read.configs else topic._replace(configs=read.configs)
+
+
 class MetadataReader:
-    """Knows the version of every topic's node besides, which a change of the topic must expect."""
+    """Every kind of node with one round trip, whatever the number."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
-        self._topic_versions: dict[str, int] = {}
 
-    def topic_version(self, name: str) -> int:
-        return self._topic_versions[name]
+    async def read_all(self, base: ClusterImage) -> Delta:
+        """Everything that there is, and everything that there was."""
+        return (await self._read(base, await self._all(base))).applied_to
 
-    def note_topic(self, name: str, version: int) -> None:
-        self._topic_versions[name] = version
-
-    def forget_topic(self, name: str) -> None:
-        self._topic_versions.pop(name, None)
-
-    async def read_all(self) -> ClusterImage:
-        cluster_id = await self._store.get(znodes.CLUSTER_ID)
-        topics = await self._read_topics(await self._store.children(znodes.TOPICS))
-        return ClusterImage(
-            znodes.parse_cluster_id(cluster_id.data) if cluster_id else "",
-            await self._read_controller(),
-            {broker.id: broker for broker in await self._read_brokers(await self._broker_ids())},
-            {topic.name: topic for topic in topics},
-            {topic.topic_id: topic.name for topic in topics if topic.topic_id != NO_TOPIC_ID},
-            await self._read_all_broker_configs(),
-        )
-
-    async def read_changed(self, image: ClusterImage, paths: Iterable[str]) -> ClusterImage:
-        """`image` with everything that the changed `paths` concern read again."""
+    async def read_changed(self, base: ClusterImage, paths: Iterable[str]) -> Delta:
+        """Everything that the changed `paths` concern."""
         changes = classify(paths)
-        if changes.everything:
-            return await self.read_all()
-        if changes.controller:
-            image = image._replace(controller_id=await self._read_controller())
-        image = await self._with_brokers(image, sorted(changes.brokers))
-        image = await self._with_topics(image, sorted(changes.topics))
-        for topic, partition in sorted(changes.partitions):
-            if topic not in changes.topics:
-                image = await self._with_partition(image, topic, partition)
-        for topic in sorted(changes.topic_configs - changes.topics):
-            image = await self._with_topic_config(image, topic)
-        for entity in sorted(changes.broker_configs):
-            node = await self._store.get(znodes.broker_config_path(entity))
-            image = image.with_broker_configs(entity, znodes.parse_config(node.data) if node else {})
-        return image
+        return (await self._read(base, await self._all(base) if changes.everything else changes)).applied_to
 
-    async def read_controller_epoch(self) -> int:
-        node = await self._store.get(znodes.CONTROLLER_EPOCH)
-        return int(node.data) if node else 0
-
-    async def _read_controller(self) -> int:
-        node = await self._store.get(znodes.CONTROLLER)
-        return znodes.parse_controller(node.data) if node else NO_LEADER
-
-    async def _broker_ids(self) -> list[int]:
-        return [int(name) for name in await self._store.children(znodes.BROKER_IDS)]
-
-    async def _read_brokers(self, ids: Sequence[int]) -> list[BrokerInfo]:
-        """Those that are alive."""
-        nodes = await self._store.get_many([znodes.broker_path(id_) for id_ in ids])
-        pairs = zip(ids, nodes, strict=True)
-        return [znodes.parse_broker(id_, node.data, node.created) for id_, node in pairs if node]
-
-    async def _read_all_broker_configs(self) -> dict[str, dict[str, str]]:
-        names = await self._store.children(znodes.BROKER_CONFIGS)
-        nodes = await self._store.get_many([f"{znodes.BROKER_CONFIGS}/{name}" for name in names])
-        configs = {
-            "" if name == znodes.WHOLE_CLUSTER else name: znodes.parse_config(node.data) if node else {}
-            for name, node in zip(names, nodes, strict=True)
-        }
-        return {entity: values for entity, values in configs.items() if values}
-
-    async def _read_topics(self, names: Sequence[str]) -> list[TopicImage]:
-        """Those that exist."""
+    async def topic_ids(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Of those topics that exist."""
         nodes = await self._store.get_many([znodes.topic_path(name) for name in names])
-        configs = await self._store.get_many([znodes.topic_config_path(name) for name in names])
-        found = [
-            (name, node, config) for name, node, config in zip(names, nodes, configs, strict=True) if node is not None
-        ]
-        contents = [znodes.parse_topic(node.data) for _name, node, _config in found]
-        states = await self._read_states(
-            [(entry[0], assignment) for entry, (_id, assignment) in zip(found, contents, strict=True)]
+        return {name: znodes.parse_topic_id(node.data) for name, node in zip(names, nodes, strict=True) if node}
+
+    async def _all(self, base: ClusterImage) -> Changes:
+        topics = {*await self._store.children(znodes.TOPICS), *base.topics}
+        brokers = {*map(int, await self._store.children(znodes.BROKER_IDS)), *base.brokers}
+        entities = await self._store.children(znodes.BROKER_CONFIGS)
+        configs = {"" if name == znodes.WHOLE_CLUSTER else name for name in entities}
+        return Changes(True, True, brokers, topics, {}, set(), {*configs, *base.broker_configs})
+
+    async def _read(self, base: ClusterImage, changes: Changes) -> Reading:
+        controller = Controller(base.controller_id, base.controller_epoch)
+        topics = await self._read_topics(base, changes)
+        partitions = {name: sorted(changes.partitions[name]) for name in changes.partitions if name not in topics}
+        return Reading(
+            await self._read_cluster_id() if changes.everything else base.cluster_id,
+            await self._read_controller() if changes.controller else controller,
+            await self._read_brokers(sorted(changes.brokers)),
+            topics,
+            await self._read_states(base, partitions),
+            await self._read_topic_configs(sorted(changes.topic_configs - changes.topics)),
+            await self._read_broker_configs(sorted(changes.broker_configs)),
         )
-        self._topic_versions.update({name: node.version for name, node, _config in found})
-        return [
-            TopicImage(name, topic_id or NO_TOPIC_ID, partitions, znodes.parse_config(config.data) if config else {})
-            for (name, _node, config), (topic_id, _assignment), partitions in zip(found, contents, states, strict=True)
-        ]
+
+    async def _read_cluster_id(self) -> str:
+        node = await self._store.get(znodes.CLUSTER_ID)
+        return znodes.parse_cluster_id(node.data) if node else ""
+
+    async def _read_controller(self) -> Controller:
+        node, epoch = await self._store.get_many([znodes.CONTROLLER, znodes.CONTROLLER_EPOCH])
+        return Controller(znodes.parse_controller(node.data) if node else NO_LEADER, int(epoch.data) if epoch else 0)
+
+    async def _read_brokers(self, ids: Sequence[int]) -> dict[int, BrokerInfo | None]:
+        nodes = await self._read_nodes([znodes.broker_path(id_) for id_ in ids])
+        return {
+            id_: znodes.parse_broker(id_, node.data, node.created) if node else None
+            for id_, node in zip(ids, nodes, strict=True)
+        }
+
+    async def _read_topic_configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        nodes = await self._read_nodes([znodes.topic_config_path(name) for name in names])
+        return {name: _config(node) for name, node in zip(names, nodes, strict=True)}
+
+    async def _read_broker_configs(self, entities: Sequence[str]) -> dict[str, dict[str, str]]:
+        nodes = await self._read_nodes([znodes.broker_config_path(entity) for entity in entities])
+        return {entity: _config(node) for entity, node in zip(entities, nodes, strict=True)}
+
+    async def _read_topics(self, base: ClusterImage, changes: Changes) -> dict[str, TopicImage | None]:
+        names = sorted(changes.topics)
+        nodes = await self._read_nodes([znodes.topic_path(name) for name in names])
+        configs = await self._read_topic_configs(names)
+        topics = {
+            name: _topic(name, node, configs[name]) if node else None for name, node in zip(names, nodes, strict=True)
+        }
+        found = [topic for topic in topics.values() if topic is not None]
+        unknown = {topic.name: _unknown_states(base, changes, topic) for topic in found}
+        same = base.without_topics([topic.name for topic in found if not _is_known(base, topic)])
+        states = await self._read_states(same, unknown)
+        return {name: topic and with_states(topic, states[name]) for name, topic in topics.items()}
 
     async def _read_states(
-        self, topics: Sequence[tuple[str, list[tuple[int, ...]]]]
-    ) -> list[tuple[PartitionImage, ...]]:
-        """All partitions of all topics with one `get_many`."""
-        paths = [znodes.state_path(name, index) for name, assignment in topics for index in range(len(assignment))]
-        nodes = iter(await self._store.get_many(paths))
-        return [tuple(_partition(next(nodes), replicas) for replicas in assignment) for _name, assignment in topics]
+        self, base: ClusterImage, partitions: Mapping[str, Sequence[int]]
+    ) -> dict[str, dict[int, PartitionImage]]:
+        """Those that there are and that `base` does not have already, of all topics with one `get_many`."""
+        paths = [znodes.state_path(name, index) for name, indexes in partitions.items() for index in indexes]
+        nodes = iter(await self._read_nodes(paths))
+        return {name: _states(base, name, indexes, nodes) for name, indexes in partitions.items()}
 
-    async def _with_brokers(self, image: ClusterImage, ids: Sequence[int]) -> ClusterImage:
-        if not ids:
-            return image
-        alive = {broker.id: broker for broker in await self._read_brokers(ids)}
-        for id_ in ids:
-            image = image.with_broker(alive[id_]) if id_ in alive else image.without_broker(id_)
-        return image
-
-    async def _with_topics(self, image: ClusterImage, names: Sequence[str]) -> ClusterImage:
-        if not names:
-            return image
-        existing = {topic.name: topic for topic in await self._read_topics(names)}
-        for name in names:
-            if name in existing:
-                image = image.with_topic(existing[name])
-            else:
-                self.forget_topic(name)
-                image = image.without_topic(name)
-        return image
-
-    async def _with_partition(self, image: ClusterImage, name: str, index: int) -> ClusterImage:
-        node = await self._store.get(znodes.state_path(name, index))
-        topic = image.topics.get(name)
-        if topic is None or index >= len(topic.partitions):
-            return image
-        return image.with_topic(topic.with_partition(index, _partition(node, topic.partitions[index].replicas)))
-
-    async def _with_topic_config(self, image: ClusterImage, name: str) -> ClusterImage:
-        node = await self._store.get(znodes.topic_config_path(name))
-        topic = image.topics.get(name)
-        if topic is None:
-            return image
-        return image.with_topic(topic._replace(configs=znodes.parse_config(node.data) if node else {}))
+    async def _read_nodes(self, paths: Sequence[str]) -> Sequence[Node | None]:
+        return await self._store.get_many(paths) if paths else ()
 
 
-def _partition(node: Node | None, replicas: tuple[int, ...]) -> PartitionImage:
-    if node is None:
-        return znodes.NO_STATE._replace(replicas=replicas)
-    return znodes.parse_state(node.data, node.version, replicas)
+def _is_known(base: ClusterImage, topic: TopicImage) -> bool:
+    known = base.topics.get(topic.name)
+    return known is not None and known.topic_id == topic.topic_id
+
+
+def _unknown_states(base: ClusterImage, changes: Changes, topic: TopicImage) -> Sequence[int]:
+    """A state has its own notification: of a topic that is known, only new partitions and stale ones are read."""
+    if changes.everything or not _is_known(base, topic):
+        return range(len(topic.partitions))
+    stale = changes.partitions.get(topic.name, set())
+    return sorted({*range(len(base.topics[topic.name].partitions), len(topic.partitions)), *stale})
+
+
+def _states(
+    base: ClusterImage, name: str, indexes: Iterable[int], nodes: Iterator[Node | None]
+) -> dict[int, PartitionImage]:
+    """Takes a node for each index. What has the version that is known was written by ourselves."""
+    known = base.topics[name].partitions if name in base.topics else ()
+    return {
+        index: znodes.parse_state(node.data, node.version)
+        for index, node in zip(indexes, nodes, strict=False)
+        if node and not (index < len(known) and known[index].partition_epoch == node.version)
+    }
+
+
+def _topic(name: str, node: Node, configs: Mapping[str, str]) -> TopicImage:
+    topic_id, partitions = znodes.parse_topic(node.data)
+    return TopicImage(name, topic_id or NO_TOPIC_ID, tuple(partitions), configs, node.version)
+
+
+def _config(node: Node | None) -> dict[str, str]:
+    return znodes.parse_config(node.data) if node else {}

@@ -1,15 +1,30 @@
 """The cluster's metadata: an image kept in step with the store, and the operations that change it.
 
 Law: the store is the only truth and the point of serialisation. An operation is one atomic `multi` that names the
-versions it builds on; when it has happened, its outcome is put into the image at once, so that a broker sees its
-own writes. What others change comes as watched paths, which are read again in `refresh`.
+versions it builds on. What it did is in the image when it returns, so that a broker sees its own writes: at once where
+a version says what is newer, by reading again where none does. Every changed path is read again sooner or later, also
+those that we wrote ourselves: another's write may hide behind the same notification. Nothing in the image goes back.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NoReturn
 
 from moldau.cluster import znodes
-from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from moldau.cluster.changes import (
+    CHANGES_PER_MULTI_MAX,
+    Change,
+    StateChange,
+    TopicChange,
+    applied,
+    operations,
+    parents,
+    paths,
+    topic_of,
+)
+from moldau.cluster.controller import first_state
+from moldau.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.loader import MetadataReader
 from moldau.cluster.store import (
     BadVersion,
@@ -23,7 +38,8 @@ from moldau.cluster.store import (
     NotEmpty,
     Operation,
     Put,
-    StoreError,
+    SessionLost,
+    StoreUnavailable,
     ensure_paths,
     subtree,
 )
@@ -39,11 +55,18 @@ ImageListener = Callable[[ClusterImage, ClusterImage], None]
 Configs = Mapping[str, str]
 Alteration = Callable[[Configs], Configs]
 
+WATCHED_PATHS = ("/brokers", "/config", znodes.CONTROLLER, znodes.CONTROLLER_EPOCH)
 PRODUCER_ID_BLOCK_SIZE = 1000
 PRODUCER_ID_MAX = 2**63 - 1
 NO_PRODUCER_IDS = Node(b"", 0, 0)
+PARTITIONS_DELETED_AT_ONCE_MAX = 4000
+"""So that one transaction stays well below ZooKeeper's limit of 1 MiB."""
 ATTEMPTS_MAX = 10
 """How often a change is tried again because somebody else changed the same node first."""
+
+
+class Conflict(Exception):
+    """Somebody else was first; nothing happened; the image shows what is there."""
 
 
 class Metadata:
@@ -56,17 +79,19 @@ class Metadata:
         random_bytes: Callable[[int], bytes],
         on_stale: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_stale` is called when something changed behind our back: somebody should then run `refresh`."""
+        """`on_stale` is called when something has changed: somebody should then run `refresh`. It is called once until
+        `refresh` has run."""
         self._store = store
         self._clock = clock
         self._random_bytes = random_bytes
         self._on_stale = on_stale
         self._image = ClusterImage()
         self._reader = MetadataReader(store)
+        self._reading = asyncio.Lock()
         self._stale: set[str] = set()
-        self._own_writes = 0
+        self._is_told = False
         self._listeners: list[ImageListener] = []
-        self._controller_epoch = 0
+        self._controller_version = -1
 
     @property
     def image(self) -> ClusterImage:
@@ -82,16 +107,44 @@ class Metadata:
         """Make the tree where it is missing, watch it, read all of it."""
         await ensure_paths(self._store, znodes.PERSISTENT_PATHS)
         await self._ensure_cluster_id()
-        for path in ("/brokers", "/config", znodes.CONTROLLER):
+        for path in WATCHED_PATHS:
             self._store.watch(path, self._note_change)
-        self._publish(await self._reader.read_all())
-        self._controller_epoch = await self._reader.read_controller_epoch()
+        await self.reload()
+
+    async def reload(self) -> None:
+        """Read everything, as at the start or after a lost session."""
+        async with self._reading:
+            stale, self._stale, self._is_told = self._stale, set(), False
+            with self._kept(stale):
+                delta = await self._reader.read_all(self._image)
+            self._publish(delta(self._image))
 
     async def refresh(self) -> None:
-        """Read again what others have changed."""
-        while self._stale:
-            stale, self._stale = self._stale, set()
-            self._publish(await self._reader.read_changed(self._image, stale))
+        """Read again what has changed; returns when everything that was stale at the call has been read."""
+        async with self._reading:
+            while self._stale:
+                stale, self._stale, self._is_told = self._stale, set(), False
+                with self._kept(stale):
+                    delta = await self._reader.read_changed(self._image, stale)
+                self._publish(delta(self._image))
+
+    async def write(self, changes: Sequence[Change], guards: Sequence[Operation] = ()) -> None:
+        """All of `changes` or none; `guards` are checked with them. The image shows them before this returns.
+
+        Raises Conflict, or SessionLost and StoreUnavailable: then nobody knows yet whether it happened.
+        """
+        touched = [*(guard.path for guard in guards), *paths(changes)]
+        try:
+            with self._kept(touched):
+                await self._check_topic_ids(changes)
+                made = await self._missing(parents(changes))
+                await self._store.multi(
+                    [*guards, *map(Create, made), *operations(changes, self._image.controller_epoch)]
+                )
+        except (BadVersion, NoNode, NodeExists, Conflict) as error:
+            await self._reread(*touched)
+            raise Conflict(str(error)) from None
+        self._publish(applied(self._image, changes))
 
     async def create_topic(
         self,
@@ -103,22 +156,25 @@ class Metadata:
         """Create a topic with the replicas of each partition as assigned; raises ApiError."""
         configs = dict(configs or {})
         self.check_new_topic(name, configs)
-        partitions = tuple(self._first_state(replicas) for replicas in assignment)
+        partitions = tuple(znodes.NO_STATE._replace(replicas=tuple(replicas)) for replicas in assignment)
         topic = TopicImage(name, topic_id or self.new_id(), partitions, configs)
-        operations: list[Operation] = [
-            Create(znodes.topic_path(name), znodes.topic_json(topic.topic_id, assignment)),
-            Create(f"{znodes.topic_path(name)}/partitions"),
-            *self._create_partitions(name, 0, partitions),
-            *await self._replace_config(znodes.topic_config_path(name), configs),
-        ]
-        try:
-            await self._write(operations)
-        except NodeExists:
-            await self._reread(znodes.topic_path(name))
-            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already") from None
-        self._reader.note_topic(name, 0)
-        self._publish(self._image.with_topic(topic))
-        return topic
+        path = znodes.topic_path(name)
+        with self._reachable(path):
+            try:
+                await self._store.multi(
+                    [
+                        Create(path, znodes.topic_json(topic.topic_id, partitions)),
+                        Create(f"{path}/partitions"),
+                        *self._create_partitions(topic, range(min(len(partitions), CHANGES_PER_MULTI_MAX))),
+                        *await self._replace_config(znodes.topic_config_path(name), configs),
+                    ]
+                )
+            except (NodeExists, BadVersion):
+                await self._reread(path)
+                raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already") from None
+            await self._reread(path)
+            await self._complete_states(name, topic.topic_id)
+        return self._topic(name)
 
     def check_new_topic(self, name: str, configs: Configs) -> None:
         """What `create_topic` checks first; also for requests that only want to know. Raises ApiError."""
@@ -134,49 +190,67 @@ class Metadata:
 
     async def delete_topic(self, name: str) -> None:
         """Forget a topic and its configuration; raises ApiError. The logs are the brokers' to delete."""
-        self._topic(name)
-        try:
-            paths = await subtree(self._store, znodes.topic_path(name))
-            config = znodes.topic_config_path(name)
-            has_config = await self._store.get(config) is not None
-            await self._write([*map(Delete, paths), *([Delete(config)] if has_config else [])])
-        except (NoNode, NotEmpty):
-            await self._conflict(znodes.topic_path(name))
-        self._reader.forget_topic(name)
-        self._publish(self._image.without_topic(name))
+        topic = self._topic(name)
+        path, config = znodes.topic_path(name), znodes.topic_config_path(name)
+        with self._reachable(path):
+            configs = [Delete(config)] if await self._store.get(config) is not None else []
+            try:
+                await self._check_topic_ids([TopicChange(topic)])
+                if len(topic.partitions) > PARTITIONS_DELETED_AT_ONCE_MAX:
+                    topic = await self._emptied(topic)
+                await self._store.multi([*_deletions(topic), *configs])
+            except Conflict:
+                await self._conflict(path)
+            except (NoNode, NotEmpty, BadVersion):  # the image is behind: look at what is there
+                await self._delete_tree(path, configs)
+            await self._reread(path)
 
     async def add_partitions(self, name: str, assignment: Sequence[Sequence[int]]) -> TopicImage:
         """Append partitions with these replicas; raises ApiError."""
         topic = self._topic(name)
-        added = tuple(self._first_state(replicas) for replicas in assignment)
-        replicas = [*(partition.replicas for partition in topic.partitions), *assignment]
-        path, version = znodes.topic_path(name), self._reader.topic_version(name)
-        operations = [
-            Put(path, znodes.topic_json(topic.topic_id, replicas), version),
-            *self._create_partitions(name, len(topic.partitions), added),
-        ]
+        known = len(topic.partitions)
+        added = (znodes.NO_STATE._replace(replicas=tuple(replicas)) for replicas in assignment)
+        grown = topic._replace(partitions=(*topic.partitions, *added))
+        last = min(len(grown.partitions), known + CHANGES_PER_MULTI_MAX)
+        path = znodes.topic_path(name)
+        with self._reachable(path):
+            try:
+                await self._check_topic_ids([TopicChange(topic)])
+                await self._store.multi(
+                    [
+                        Put(path, znodes.topic_json(topic.topic_id, grown.partitions), topic.version),
+                        *self._create_partitions(grown, range(known, last)),
+                    ]
+                )
+            except (BadVersion, NoNode, NodeExists, Conflict):
+                await self._conflict(path)
+            await self._reread(path)
+            await self._complete_states(name, topic.topic_id)
+        return self._topic(name)
+
+    async def give_topic_id(self, topic: TopicImage) -> None:
+        """Complete a topic that a tool from before KIP-516 made. As controller; raises as `write`."""
+        path = znodes.topic_path(topic.name)
+        data = znodes.topic_json(self.new_id(), topic.partitions)
         try:
-            await self._write(operations)
-        except StoreError:
-            await self._conflict(path)
-        self._reader.note_topic(name, version + 1)
-        return self._publish_topic(name, lambda now: now._replace(partitions=(*now.partitions, *added)))
+            with self._kept([path]):
+                await self._store.multi([self.controller_guard(), Put(path, data, topic.version)])
+        except (BadVersion, NoNode) as error:
+            await self._reread(path, znodes.CONTROLLER)
+            raise Conflict(str(error)) from None
+        await self._reread(path)
 
     async def update_partition(self, name: str, index: int, changed: PartitionImage) -> PartitionImage:
         """Replace a partition's leader and ISR, expecting `changed.partition_epoch`; returns it with the new one.
 
         Raises INVALID_UPDATE_VERSION if somebody else was first: the image then shows what they wrote.
         """
-        path = znodes.state_path(name, index)
-        data = znodes.state_json(changed, self._controller_epoch)
-        try:
-            await self._write([Put(path, data, changed.partition_epoch)])
-        except (BadVersion, NoNode):
-            await self._reread(znodes.topic_path(name))
-            raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, f"{name}-{index} was changed by another") from None
-        written = changed._replace(partition_epoch=changed.partition_epoch + 1)
-        self._publish_topic(name, lambda now: now.with_partition(index, written))
-        return written
+        with self._reachable(znodes.state_path(name, index)):
+            try:
+                await self.write([StateChange(name, self._topic(name).topic_id, index, changed)])
+            except Conflict:
+                raise ApiError(ErrorCode.INVALID_UPDATE_VERSION, f"{name}-{index} was changed by another") from None
+        return changed._replace(partition_epoch=changed.partition_epoch + 1)
 
     async def set_topic_configs(self, name: str, configs: Configs) -> None:
         """Replace all of a topic's own configuration; raises ApiError."""
@@ -185,9 +259,9 @@ class Metadata:
     async def alter_topic_configs(self, name: str, alter: Alteration) -> None:
         """Replace a topic's configuration by what `alter` makes of it; called again when another was first."""
         self._topic(name)
-        path = znodes.topic_config_path(name)
-        new = await self._alter_config(path, alter, check_topic_configs, Check(znodes.topic_path(name)))
-        self._publish_topic(name, lambda now: now._replace(configs=new))
+        await self._alter_config(
+            znodes.topic_config_path(name), alter, check_topic_configs, Check(znodes.topic_path(name))
+        )
 
     async def set_broker_configs(self, entity: str, configs: Configs) -> None:
         """Replace the dynamic configuration of a broker (its id as text) or of the whole cluster ("")."""
@@ -195,37 +269,66 @@ class Metadata:
 
     async def alter_broker_configs(self, entity: str, alter: Alteration) -> None:
         """As `alter_topic_configs`; raises ApiError INVALID_REQUEST for what cannot change, as Kafka does."""
-        path = znodes.broker_config_path(entity)
-        new = await self._alter_config(path, alter, lambda configs: check_broker_configs(entity, configs), None)
-        self._publish(self._image.with_broker_configs(entity, new))
+        await self._alter_config(
+            znodes.broker_config_path(entity), alter, lambda configs: check_broker_configs(entity, configs), None
+        )
 
     async def register_broker(self, broker: BrokerInfo) -> BrokerInfo:
         """Say that a broker is alive, for as long as the store's session lasts; returns it with its epoch."""
         path = znodes.broker_path(broker.id)
         try:
-            await self._write([Create(path, znodes.broker_json(broker, self._clock.now_ms()), ephemeral=True)])
+            await self._store.create(path, znodes.broker_json(broker, self._clock.now_ms()), ephemeral=True)
         except NodeExists:
             raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"a broker {broker.id} is alive already") from None
-        node = await self._store.get(path)
-        registered = broker._replace(epoch=node.created if node else -1)
-        self._publish(self._image.with_broker(registered))
-        return registered
+        await self._reread(path)
+        return self._image.brokers.get(broker.id, broker)
+
+    async def update_registration(self, broker: BrokerInfo) -> None:
+        """Say something else of a broker that is registered; raises NoNode if it is not any more."""
+        path = znodes.broker_path(broker.id)
+        await self._store.put(path, znodes.broker_json(broker, self._clock.now_ms()))
+        await self._reread(path)
 
     async def claim_controller(self, broker_id: int) -> bool:
-        """Become the controller unless there is one; a new controller has a new epoch."""
-        path = znodes.CONTROLLER_EPOCH
-        node = await self._store.get(path)
-        epoch = int(node.data) + 1 if node else 1
-        data = str(epoch).encode()
-        claim = Create(znodes.CONTROLLER, znodes.controller_json(broker_id, self._clock.now_ms()), ephemeral=True)
+        """Become the controller unless another is; a new controller has a new epoch."""
+        epoch, owner = await self._store.get_many([znodes.CONTROLLER_EPOCH, znodes.CONTROLLER])
+        is_ours = owner is not None and znodes.parse_controller(owner.data) == broker_id
+        data = znodes.controller_json(broker_id, self._clock.now_ms())
+        next_epoch = str(int(epoch.data) + 1 if epoch else 1).encode()
+        claim = [
+            Put(znodes.CONTROLLER, data) if is_ours else Create(znodes.CONTROLLER, data, ephemeral=True),
+            Put(znodes.CONTROLLER_EPOCH, next_epoch, epoch.version)
+            if epoch
+            else Create(znodes.CONTROLLER_EPOCH, next_epoch),
+        ]
         try:
-            await self._write([claim, Put(path, data, node.version) if node else Create(path, data)])
-        except (NodeExists, BadVersion):
+            await self._store.multi(claim)
+        except (NodeExists, BadVersion, NoNode):
             await self._reread(znodes.CONTROLLER)
             return False
-        self._controller_epoch = epoch
-        self._publish(self._image._replace(controller_id=broker_id))
+        self._controller_version = epoch.version + 1 if epoch else 0
+        await self._reread(znodes.CONTROLLER)
         return True
+
+    def controller_guard(self) -> Check:
+        """Refuses a write once there is a later controller than the one that we claimed to be."""
+        return Check(znodes.CONTROLLER_EPOCH, self._controller_version)
+
+    async def resign_controller(self) -> None:
+        """Let another be the controller at once, rather than when our session ends."""
+        try:
+            await self._store.multi([self.controller_guard(), Delete(znodes.CONTROLLER)])
+        except (BadVersion, NoNode):
+            return  # another is, already
+
+    async def topic_id_now(self, names: Sequence[str]) -> dict[str, bytes]:
+        """The ids of those topics that exist, as the store has them now; the image shows them when this returns. A
+        topic that was deleted and made anew has partitions of the same versions as before: the id alone tells."""
+        now, topics = await self._reader.topic_ids(names), self._image.topics
+        known = {name: topics[name].topic_id for name in names if name in topics}
+        if now != known:
+            await self._reread(*(znodes.topic_path(name) for name in names if now.get(name) != known.get(name)))
+        return now
 
     async def generate_broker_id(self, reserved_max: int) -> int:
         """A number above `reserved_max` that no broker has been given before."""
@@ -233,16 +336,17 @@ class Metadata:
 
     async def next_producer_id_block(self, broker_id: int) -> range:
         """The next thousand producer ids, this broker's alone."""
-        for _attempt in range(ATTEMPTS_MAX):
-            node = await self._store.get(znodes.PRODUCER_IDS) or NO_PRODUCER_IDS
-            start = znodes.parse_producer_ids(node.data).stop
-            invariant(start <= PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE, "all producer ids have been given out")
-            block = range(start, start + PRODUCER_ID_BLOCK_SIZE)
-            try:
-                await self._store.put(znodes.PRODUCER_IDS, znodes.producer_ids_json(broker_id, block), node.version)
-            except BadVersion:
-                continue
-            return block
+        with self._reachable():
+            for _attempt in range(ATTEMPTS_MAX):
+                node = await self._store.get(znodes.PRODUCER_IDS) or NO_PRODUCER_IDS
+                start = znodes.parse_producer_ids(node.data).stop
+                invariant(start <= PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE, "all producer ids have been given out")
+                block = range(start, start + PRODUCER_ID_BLOCK_SIZE)
+                try:
+                    await self._store.put(znodes.PRODUCER_IDS, znodes.producer_ids_json(broker_id, block), node.version)
+                except BadVersion:
+                    continue
+                return block
         raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "too many brokers want producer ids at once")
 
     async def skip_producer_ids(self, broker_id: int, next_id: int) -> None:
@@ -268,36 +372,74 @@ class Metadata:
             except NodeExists:
                 return  # another broker was quicker: its id is the cluster's
 
-    def _first_state(self, replicas: Sequence[int]) -> PartitionImage:
-        """A new partition is led by the first replica that is alive; those that are not are out of sync."""
-        alive = tuple(broker for broker in replicas if broker in self._image.brokers)
-        leader = alive[0] if alive else NO_LEADER
-        return PartitionImage(leader, 0, alive or tuple(replicas), tuple(replicas), 0)
+    def _create_partitions(self, topic: TopicImage, indexes: Iterable[int]) -> list[Operation]:
+        made: list[Operation] = []
+        for index in indexes:
+            state = first_state(self._image, topic.name, index, topic.partitions[index])
+            data = znodes.state_json(state, self._image.controller_epoch)
+            made.append(Create(znodes.partition_path(topic.name, index)))
+            made.append(Create(znodes.state_path(topic.name, index), data))
+        return made
 
-    def _create_partitions(self, name: str, first: int, partitions: Sequence[PartitionImage]) -> list[Operation]:
-        operations: list[Operation] = []
-        for index, partition in enumerate(partitions, first):
-            state = znodes.state_json(partition, self._controller_epoch)
-            operations.append(Create(znodes.partition_path(name, index)))
-            operations.append(Create(znodes.state_path(name, index), state))
-        return operations
+    async def _complete_states(self, name: str, topic_id: bytes) -> None:
+        """Give the partitions that did not fit into the first `multi` a state, unless the controller is quicker."""
+        for _attempt in range(ATTEMPTS_MAX * ATTEMPTS_MAX):
+            topic = self._image.topics.get(name)
+            if topic is None or topic.topic_id != topic_id:
+                return
+            missing = [index for index, state in enumerate(topic.partitions) if state.partition_epoch < 0]
+            if not missing:
+                return
+            changes = [
+                StateChange(name, topic_id, index, first_state(self._image, name, index, topic.partitions[index]))
+                for index in missing[:CHANGES_PER_MULTI_MAX]
+            ]
+            try:
+                await self.write(changes)
+            except Conflict:
+                continue
+
+    async def _check_topic_ids(self, changes: Iterable[Change]) -> None:
+        planned_for = dict(map(topic_of, changes))
+        if await self.topic_id_now(sorted(planned_for)) != planned_for:
+            raise Conflict("a topic has been deleted since")
+
+    async def _missing(self, wanted: Sequence[str]) -> list[str]:
+        nodes = await self._store.get_many(wanted) if wanted else []
+        return [path for path, node in zip(wanted, nodes, strict=True) if node is None]
+
+    async def _emptied(self, topic: TopicImage) -> TopicImage:
+        """Take the partitions from a topic that is too large for one step; first its list, or the controller would
+        make their states anew."""
+        empty = topic._replace(partitions=(), version=topic.version + 1)
+        await self._store.put(znodes.topic_path(topic.name), znodes.topic_json(topic.topic_id, ()), topic.version)
+        for some in _chunks(_partition_deletions(topic), 2 * CHANGES_PER_MULTI_MAX):
+            await self._store.multi(some)
+        return empty
+
+    async def _delete_tree(self, path: str, configs: Sequence[Operation]) -> None:
+        try:
+            await self._store.multi([*map(Delete, await subtree(self._store, path)), *configs])
+        except (NoNode, NotEmpty):
+            await self._conflict(path)
 
     async def _alter_config(
         self, path: str, alter: Alteration, check: Callable[[Configs], None], guard: Operation | None
-    ) -> dict[str, str]:
-        for _attempt in range(ATTEMPTS_MAX):
-            node = await self._store.get(path)
-            new = dict(alter(znodes.parse_config(node.data) if node else {}))
-            check(new)
-            data = znodes.config_json(new)
-            change = Put(path, data, node.version) if node else Create(path, data)
-            try:
-                await self._write([guard, change] if guard else [change])
-            except (BadVersion, NodeExists):
-                continue
-            except NoNode:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from None
-            return new
+    ) -> None:
+        with self._reachable(path):
+            for _attempt in range(ATTEMPTS_MAX):
+                node = await self._store.get(path)
+                new = dict(alter(znodes.parse_config(node.data) if node else {}))
+                check(new)
+                data = znodes.config_json(new)
+                change = Put(path, data, node.version) if node else Create(path, data)
+                try:
+                    await self._store.multi([guard, change] if guard else [change])
+                except (BadVersion, NodeExists):
+                    continue
+                except NoNode:
+                    raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from None
+                return await self._reread(path)
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{path} is being changed by others all the time")
 
     async def _replace_config(self, path: str, configs: Configs) -> list[Operation]:
@@ -306,25 +448,38 @@ class Metadata:
         data = znodes.config_json(configs)
         return [Put(path, data, node.version) if node else Create(path, data)]
 
-    async def _write(self, operations: Sequence[Operation]) -> None:
-        """`multi`, without being told of our own changes as if they were somebody else's."""
-        self._own_writes += 1
-        try:
-            await self._store.multi(operations)
-            self._stale.difference_update(operation.path for operation in operations)
-        finally:
-            self._own_writes -= 1
-            if self._stale and not self._own_writes:
-                self._on_stale()
-
     def _note_change(self, path: str) -> None:
         self._stale.add(path)
-        if not self._own_writes:
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self._is_told:
+            self._is_told = True
             self._on_stale()
 
-    async def _reread(self, path: str) -> None:
-        self._stale.add(path)
+    @contextmanager
+    def _kept(self, touched: Iterable[str]) -> Iterator[None]:
+        """What could not be read, or may or may not have been written, stays to be read."""
+        try:
+            yield
+        except BaseException as error:
+            self._stale.update(touched)
+            if isinstance(error, StoreUnavailable):  # after a lost session everything is read anew
+                self._tell()
+            raise
+
+    async def _reread(self, *stale: str) -> None:
+        self._stale.update(stale)
         await self.refresh()
+
+    @contextmanager
+    def _reachable(self, *touched: str) -> Iterator[None]:
+        """Whoever asked for a change may ask again; whether it happened shows in `touched`."""
+        try:
+            with self._kept(touched):
+                yield
+        except (SessionLost, StoreUnavailable):
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the metadata store cannot be reached") from None
 
     async def _conflict(self, path: str) -> NoReturn:
         """Somebody changed the topic first: catch up, and let the client try again if it is still there."""
@@ -338,17 +493,31 @@ class Metadata:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return topic
 
-    def _publish_topic(self, name: str, change: Callable[[TopicImage], TopicImage]) -> TopicImage:
-        """Change a topic in the image as it is now, which may be newer than when the operation began."""
-        topic = change(self._topic(name))
-        self._publish(self._image.with_topic(topic))
-        return topic
-
     def _publish(self, image: ClusterImage) -> None:
-        old, self._image = self._image, image
-        if old != image:
+        old = self._image
+        if old is not image and old != image:
+            self._image = image
             for listener in tuple(self._listeners):
                 listener(old, image)
+
+
+def _partition_deletions(topic: TopicImage) -> list[Operation]:
+    deleted: list[Operation] = []
+    for index, state in enumerate(topic.partitions):
+        if state.partition_epoch >= 0:
+            deleted.append(Delete(znodes.state_path(topic.name, index)))
+            deleted.append(Delete(znodes.partition_path(topic.name, index)))
+    return deleted
+
+
+def _deletions(topic: TopicImage) -> list[Operation]:
+    """Of all that the image knows of a topic, children first."""
+    path = znodes.topic_path(topic.name)
+    return [*_partition_deletions(topic), Delete(f"{path}/partitions"), Delete(path, topic.version)]
+
+
+def _chunks(operations: Sequence[Operation], size: int) -> Iterator[Sequence[Operation]]:
+    return (operations[start : start + size] for start in range(0, len(operations), size))
 
 
 def check_topic_configs(configs: Configs) -> None:

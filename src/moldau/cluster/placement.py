@@ -3,6 +3,7 @@
 Leaders go round the brokers from a random start, so that every broker leads as many partitions as any other;
 followers stand at a distance that grows with each round, so that a dead broker's load falls on all the others. With
 racks the brokers are taken from the racks in turn, and a rack gets a second replica only when every rack has one.
+A broker that is shutting down gets nothing, unless a manual assignment says so.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,9 +40,10 @@ def place_new_topic(
         return _ordered(manual, brokers)
     count = default_partitions if partitions == USE_DEFAULT else partitions
     replicas = default_replication_factor if replication_factor == USE_DEFAULT else replication_factor
+    staying = _staying(brokers)
     _check_partition_count(count)
-    _check_replication_factor(replicas, brokers)
-    return assign_replicas(brokers, count, replicas, random_below=random_below)
+    _check_replication_factor(replicas, staying)
+    return assign_replicas(staying, count, replicas, random_below=random_below)
 
 
 def place_new_partitions(
@@ -53,6 +55,8 @@ def place_new_partitions(
     random_below: RandomBelow,
 ) -> Assignment:
     """The replicas of the partitions that bring a topic to `new_count`, or an ApiError."""
+    if any(partition.adding or partition.removing for partition in existing):
+        raise ApiError(ErrorCode.REASSIGNMENT_IN_PROGRESS, "the topic's partitions are being moved")
     added = new_count - len(existing)
     if added == 0:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, f"the topic has {new_count} partitions already")
@@ -62,14 +66,15 @@ def place_new_partitions(
     replication_factor = len(existing[0].replicas)
     if manual is not None:
         return _checked_additions(manual, added, replication_factor, brokers)
-    _check_replication_factor(replication_factor, brokers)
+    staying = _staying(brokers)
+    _check_replication_factor(replication_factor, staying)
     return assign_replicas(
-        brokers,
+        staying,
         added,
         replication_factor,
         random_below=random_below,
         first_partition=len(existing),
-        start=_index_of_first_leader(existing, brokers),
+        start=_index_of_first_leader(existing, staying),
     )
 
 
@@ -93,6 +98,10 @@ def assign_replicas(
         leader = (partition + begin) % len(order)
         assignment.append(_replicas_of(order, racks, leader, shift, replication_factor))
     return assignment
+
+
+def _staying(brokers: Brokers) -> Brokers:
+    return {id_: broker for id_, broker in brokers.items() if not broker.shutting_down}
 
 
 def _order_of(brokers: Brokers) -> tuple[list[int], dict[int, str]]:

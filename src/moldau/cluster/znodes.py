@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moldau.cluster.image import NO_LEADER, BrokerInfo, Endpoint, PartitionImage
+from moldau.cluster.image import NO_LEADER, NO_TOPIC_ID, BrokerInfo, Endpoint, PartitionImage
 
 BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
@@ -78,42 +78,52 @@ def _dump(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def topic_json(topic_id: bytes, assignment: Sequence[Sequence[int]]) -> bytes:
+def topic_json(topic_id: bytes, partitions: Sequence[PartitionImage]) -> bytes:
     return _dump(
         {
-            "removing_replicas": {},
-            "partitions": {str(index): list(replicas) for index, replicas in enumerate(assignment)},
+            "removing_replicas": {str(index): each.removing for index, each in enumerate(partitions) if each.removing},
+            "partitions": {str(index): each.replicas for index, each in enumerate(partitions)},
             "topic_id": id_text(topic_id),
-            "adding_replicas": {},
+            "adding_replicas": {str(index): each.adding for index, each in enumerate(partitions) if each.adding},
             "version": 3,
         }
     )
 
 
-def parse_topic(data: bytes) -> tuple[bytes | None, list[tuple[int, ...]]]:
+def parse_topic(data: bytes) -> tuple[bytes | None, list[PartitionImage]]:
     """Topic id (None where a tool from before KIP-516 made the topic) and the replicas of each partition."""
     content = json.loads(data)
     partitions: dict[str, list[int]] = content["partitions"]
+    adding: dict[str, list[int]] = content.get("adding_replicas") or {}
+    removing: dict[str, list[int]] = content.get("removing_replicas") or {}
     topic_id = content.get("topic_id")
-    assignment = [tuple(partitions[str(index)]) for index in range(len(partitions))]
+    assignment = [
+        NO_STATE._replace(
+            replicas=tuple(partitions[name]), adding=tuple(adding.get(name, ())), removing=tuple(removing.get(name, ()))
+        )
+        for name in map(str, range(len(partitions)))
+    ]
     return (id_bytes(topic_id) if topic_id else None), assignment
 
 
+def parse_topic_id(data: bytes) -> bytes:
+    topic_id = json.loads(data).get("topic_id")
+    return id_bytes(topic_id) if topic_id else NO_TOPIC_ID
+
+
 def state_json(partition: PartitionImage, controller_epoch: int) -> bytes:
-    return _dump(
-        {
-            "controller_epoch": controller_epoch,
-            "leader": partition.leader,
-            "version": 1,
-            "leader_epoch": partition.leader_epoch,
-            "isr": list(partition.isr),
-        }
-    )
+    """By hand: a failover writes thousands of these."""
+    isr = ",".join(map(str, partition.isr))
+    return (
+        f'{{"controller_epoch":{controller_epoch},"leader":{partition.leader},"version":1,'
+        f'"leader_epoch":{partition.leader_epoch},"isr":[{isr}]}}'
+    ).encode()
 
 
-def parse_state(data: bytes, version: int, replicas: tuple[int, ...]) -> PartitionImage:
+def parse_state(data: bytes, version: int) -> PartitionImage:
+    """Leader, epochs and ISR; the replicas are not written here."""
     content = json.loads(data)
-    return PartitionImage(content["leader"], content["leader_epoch"], tuple(content["isr"]), replicas, version)
+    return PartitionImage(content["leader"], content["leader_epoch"], tuple(content["isr"]), (), version)
 
 
 def config_json(configs: Mapping[str, str]) -> bytes:
@@ -137,14 +147,28 @@ def broker_json(broker: BrokerInfo, now_ms: int) -> bytes:
         "version": 5,
         "timestamp": str(now_ms),
     }
-    return _dump(content if broker.rack is None else {**content, "rack": broker.rack})
+    if broker.rack is not None:
+        content["rack"] = broker.rack
+    if broker.shutting_down:
+        content["shutting_down"] = True
+    if broker.offline:
+        content["offline"] = {topic: list(partitions) for topic, partitions in broker.offline.items()}
+    return _dump(content)
 
 
 def parse_broker(broker_id: int, data: bytes, epoch: int) -> BrokerInfo:
     content = json.loads(data)
     protocols: dict[str, str] = content.get("listener_security_protocol_map", {})
     endpoints = tuple(_parse_endpoint(text, protocols) for text in content["endpoints"])
-    return BrokerInfo(broker_id, content.get("rack"), endpoints, epoch)
+    offline: dict[str, list[int]] = content.get("offline", {})
+    return BrokerInfo(
+        broker_id,
+        content.get("rack"),
+        endpoints,
+        epoch,
+        bool(content.get("shutting_down")),
+        {topic: tuple(partitions) for topic, partitions in offline.items()},
+    )
 
 
 def _endpoint_text(endpoint: Endpoint) -> str:

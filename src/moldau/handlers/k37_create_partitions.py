@@ -2,7 +2,8 @@
 
 Brings topics to a higher number of partitions, placed by the broker or by an assignment with one entry for each new
 partition. A count that is no increase is INVALID_PARTITIONS, a topic that comes twice INVALID_REQUEST, more than
-10,000 new partitions in one request POLICY_VIOLATION. `validate_only` checks and changes nothing.
+10,000 new partitions in one request POLICY_VIOLATION, a topic that is being reassigned REASSIGNMENT_IN_PROGRESS.
+`validate_only` checks and changes nothing.
 """
 
 from collections.abc import Sequence

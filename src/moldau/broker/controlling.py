@@ -1,0 +1,208 @@
+"""The controller: one of the brokers, which keeps the partitions as they should be while brokers come and go.
+
+Law: it holds no state of its own. Whenever the image changes it looks at what has changed since everything was well
+(`cluster/controller.py` says what should be) and writes, until there is nothing left to write. Every write is guarded
+by the controller's epoch and by the versions it was planned from: a controller that was stopped and wakes up after
+another took over changes nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, leaders_are_alive, new_leaders
+from moldau.cluster.controller import reconcile
+from moldau.cluster.elections import imbalanced
+from moldau.cluster.image import NO_LEADER, NO_TOPIC_ID, BrokerInfo, ClusterImage, TopicImage
+from moldau.cluster.metadata import Conflict
+from moldau.cluster.store import SessionLost, StoreError, StoreUnavailable
+from moldau.handlers.context import Services
+
+log = logging.getLogger(__name__)
+
+CONFLICTS_BEFORE_SMALLER_BATCHES = 3
+RETRY_SECONDS = 0.5
+UNCLEAN = "unclean.leader.election.enable"
+CONTROLLER_WRITES_MAX = 1000
+"""In one go; more means that a change is wanted again and again, so that something is wrong. Then there is a pause."""
+
+
+class Controller:
+    """This broker as the controller, or as one that waits to become it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, services: Services) -> None:
+        self._loop = loop
+        self._services = services
+        self._task: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._is_due = False
+        self._is_rebalance_due = False
+        self._is_registered = False
+        self._is_closed = False
+        self._epoch = -1
+        self._well = _Seen()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
+        image = self._services.metadata.image
+        return image.controller_id == self._services.broker_id and image.controller_epoch == self._epoch
+
+    def image_changed(self, _old: ClusterImage, new: ClusterImage) -> None:
+        """Look at what should change now: once, however many images come in this turn of the loop."""
+        if new.controller_id in (NO_LEADER, self._services.broker_id):
+            self._look()
+
+    def registered(self) -> None:
+        """The broker is alive: it may be the controller."""
+        self._is_registered = True
+        self._look()
+
+    def session_lost(self) -> None:
+        """Whoever is the controller now, it is not us."""
+        self._is_registered = False
+        self._epoch = -1
+
+    def rebalance(self) -> None:
+        """Give leadership back to the preferred replicas, where too much of it is elsewhere."""
+        if self.is_active:
+            self._is_rebalance_due = True
+            self._look()
+
+    async def close(self) -> None:
+        """Let another broker be the controller at once."""
+        self._is_closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        if self._is_registered and self.is_active:
+            try:
+                await self._services.metadata.resign_controller()
+            except StoreError as error:
+                log.warning("the controller could not resign and leaves with its session: %s", error)
+
+    def _look(self) -> None:
+        self._is_due = True
+        if self._task is None and self._is_registered and not self._is_closed:
+            self._task = self._loop.create_task(self._run())
+
+    def _look_later(self) -> None:
+        if self._retry is None and not self._is_closed:
+            self._retry = self._loop.call_later(RETRY_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._retry = None
+        self._look()
+
+    async def _run(self) -> None:
+        try:
+            while self._is_due and self._is_registered and not self._is_closed:
+                self._is_due = False
+                await self._act()
+        except SessionLost:
+            log.info("the session was lost in the middle of a change; the next controller looks at it again")
+        except StoreUnavailable as error:
+            log.warning("the metadata store did not answer (%s); the controller tries again", error)
+            self._look_later()
+        except Exception:
+            log.exception("the controller failed; it tries again")
+            self._look_later()
+        finally:
+            self._task = None
+
+    async def _act(self) -> None:
+        if not self.is_active:
+            await self._claim()
+        if self.is_active:
+            await self._make_well()
+        if self.is_active and self._is_rebalance_due:
+            self._is_rebalance_due = False
+            await self._rebalance()
+
+    async def _claim(self) -> None:
+        """Where there is no controller, or where an earlier claim of ours was not answered."""
+        metadata, broker_id = self._services.metadata, self._services.broker_id
+        own = metadata.image.brokers.get(broker_id)
+        if metadata.image.controller_id not in (NO_LEADER, broker_id) or own is None or own.shutting_down:
+            return
+        if await metadata.claim_controller(broker_id):
+            self._epoch = metadata.image.controller_epoch
+            self._well = _Seen()
+            log.info("this broker is the controller, epoch %d", self._epoch)
+
+    async def _make_well(self) -> None:
+        """Write what should be different, until nothing is."""
+        metadata, batch_max, conflicts = self._services.metadata, CHANGES_PER_MULTI_MAX, 0
+        for _write in range(CONTROLLER_WRITES_MAX):
+            image = metadata.image
+            topics = list(self._well.changed(image))
+            nameless = [topic for topic in topics if topic.topic_id == NO_TOPIC_ID]
+            changes = reconcile(image, topics, self._is_unclean)
+            if not changes and not nameless:
+                self._well = _Seen(image.brokers, image.topics, image.broker_configs)
+                return
+            try:
+                if nameless:
+                    await metadata.give_topic_id(nameless[0])
+                else:
+                    await self._write(image, changes[:batch_max])
+                conflicts = 0
+            except Conflict:
+                conflicts += 1
+                if conflicts >= CONFLICTS_BEFORE_SMALLER_BATCHES:
+                    batch_max = max(1, batch_max // 2)
+            if not self.is_active or self._is_closed:
+                return
+        log.error("the controller has written %d times in a row and still wants a change", CONTROLLER_WRITES_MAX)
+        self._look_later()
+
+    async def _rebalance(self) -> None:
+        image = self._services.metadata.image
+        changes = imbalanced(image, self._services.config.int("leader.imbalance.per.broker.percentage"))
+        try:
+            for start in range(0, len(changes), CHANGES_PER_MULTI_MAX):
+                await self._write(image, changes[start : start + CHANGES_PER_MULTI_MAX])
+        except Conflict:
+            log.info("leaders changed while they were being rebalanced; the rest is left for the next time")
+
+    async def _write(self, image: ClusterImage, changes: Sequence[Change]) -> None:
+        metadata = self._services.metadata
+        await metadata.write(changes, [metadata.controller_guard(), *leaders_are_alive(image, changes)])
+        log.info("%s", _summary(image, changes))
+
+    def _is_unclean(self, topic: TopicImage) -> bool:
+        own = topic.configs.get(UNCLEAN)  # without making a TopicConfig: this is asked of every topic at a failover
+        return self._services.config.bool(UNCLEAN) if own is None else own.strip().lower() == "true"
+
+
+class _Seen:
+    """What the cluster looked like when nothing had to be changed."""
+
+    def __init__(
+        self,
+        brokers: Mapping[int, BrokerInfo] | None = None,
+        topics: Mapping[str, TopicImage] | None = None,
+        configs: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        self._brokers = brokers
+        self._topics = topics or {}
+        self._configs = configs
+
+    def changed(self, image: ClusterImage) -> Iterable[TopicImage]:
+        """The topics that may have to change since: all of them, if brokers came or went."""
+        if image.brokers is not self._brokers or image.broker_configs is not self._configs:
+            return image.topics.values()
+        if image.topics is self._topics:
+            return ()
+        return [topic for name, topic in image.topics.items() if self._topics.get(name) is not topic]
+
+
+def _summary(image: ClusterImage, changes: Sequence[Change]) -> str:
+    leaders = new_leaders(image, changes)
+    without = leaders.count(NO_LEADER)
+    alive = ", ".join(map(str, sorted(image.brokers)))
+    return (
+        f"brokers {alive} are alive: {len(leaders) - without} new leaders, {without} partitions without, "
+        f"{len(changes)} changes"
+    )
