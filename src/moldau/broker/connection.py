@@ -12,8 +12,9 @@ from collections import deque
 from concurrent.futures import Executor
 from typing import Protocol, cast
 
-from moldau.broker.dispatch import Answer, Dispatcher, Later, Peer, chunks_of
+from moldau.broker.dispatch import Answer, Dispatcher, Peer, chunks_of
 from moldau.broker.sender import Chunk, Sender
+from moldau.handlers.later import Later
 from moldau.protocol.errors import ProtocolError
 from moldau.protocol.framing import Frame, FrameReader
 

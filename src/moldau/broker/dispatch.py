@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from moldau.broker.sender import Chunk
 from moldau.handlers import registry
 from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.later import Later
 from moldau.protocol import codec
 from moldau.protocol.apis import API_VERSIONS, find, request_type, response_type
 from moldau.protocol.errors import ErrorCode, ProtocolError
@@ -43,37 +44,31 @@ class Peer:
         return f"{self.host}:{self.port} ({self.listener})"
 
 
-class Later:
-    """An answer that is not ready yet."""
+class Awaited(Later):
+    """The answer of a handler that waits."""
 
-    __slots__ = ("_encode", "_future", "_then", "chunks", "failed")
+    __slots__ = ("_encode", "_future")
 
     def __init__(self, future: "asyncio.Future[Message]", encode: Callable[[Message], list[Chunk]]) -> None:
+        super().__init__()
         self._future = future
         self._encode = encode
-        self._then: Callable[[Later], None] | None = None
-        self.chunks: list[Chunk] | None = None
-        self.failed = False
         future.add_done_callback(self._done)
 
-    def when_done(self, then: Callable[["Later"], None]) -> None:
-        self._then = then
-
     def cancel(self) -> None:
-        """The client is gone: nobody wants the answer."""
-        self._then = None
+        super().cancel()
         self._future.cancel()
 
     def _done(self, future: "asyncio.Future[Message]") -> None:
         if future.cancelled():
             return
         try:
-            self.chunks = self._encode(future.result())
+            chunks = self._encode(future.result())
         except Exception:
             log.exception("a request failed")
-            self.failed = True
-        if self._then is not None:
-            self._then(self)
+            self.fail()
+        else:
+            self.complete(chunks)
 
 
 Answer = bytes | list[Chunk] | Later | None
@@ -135,7 +130,7 @@ class Dispatcher:
             if answer is None:
                 return None
             if isinstance(answer, Message):
-                if repeats is not None:
+                if repeats is not None and repeats.may_repeat(request):
                     repeats.learn(frame, request, answer)
                 return route.respond(correlation_id, answer)
         except ProtocolError:
@@ -143,7 +138,10 @@ class Dispatcher:
         except Exception:
             log.exception("%s of %s failed", type(request).__name__, peer)
             return route.respond(correlation_id, _server_error(request.api_key))
-        return Later(asyncio.ensure_future(answer), partial(route.respond, correlation_id))
+        future = asyncio.ensure_future(answer)
+        if repeats is not None and repeats.may_repeat(request):
+            future.add_done_callback(partial(_learn, repeats, frame, request))
+        return Awaited(future, partial(route.respond, correlation_id))
 
     def _introduce(self, frame: Frame, peer: Peer) -> Introduction:
         """Read a header that this connection did not send before."""
@@ -183,6 +181,12 @@ UNSUPPORTED_API_VERSIONS = Route(
     respond=responder(API_VERSIONS, 0),
 )
 """KIP-511: a client newer than us learns our versions from a version 0 answer with error 35."""
+
+
+def _learn(repeats: registry.Repeats, frame: Frame, request: Any, done: "asyncio.Future[Message]") -> None:
+    """As from an answer at once; a failure is told elsewhere."""
+    if not done.cancelled() and done.exception() is None:
+        repeats.learn(frame, request, done.result())
 
 
 def _name(key: int) -> str:

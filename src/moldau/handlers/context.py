@@ -13,6 +13,7 @@ from moldau.handlers.producer_ids import ProducerIds
 from moldau.log.manager import LogManager
 from moldau.replication.durability import Durability
 from moldau.replication.replicas import Replicas
+from moldau.replication.throttle import Throttle
 
 
 class Services:
@@ -38,6 +39,10 @@ class Services:
         self.durability = durability
         self.logs = logs
         self.random = random
+        self.connected = True
+        """Whether the session with the metadata store is known to live: without it nobody changes an ISR."""
+        self.leader_throttle = Throttle(clock, config.optional_int("leader.replication.throttled.rate"))
+        self.follower_throttle = Throttle(clock, config.optional_int("follower.replication.throttled.rate"))
         self.fetch_sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), random)
         self.groups: GroupsAccess  # set by the broker: it needs all the other services
         self.producer_ids = ProducerIds(lambda: metadata.next_producer_id_block(broker_id))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
+from moldau.handlers.replica_sessions import ReplicaSessions
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest
 
@@ -84,9 +85,10 @@ class Plan(NamedTuple):
 
 
 class FetchSessions:
-    """All sessions of a broker, bounded."""
+    """All sessions of a broker. Those of consumers are bounded; those of followers are a world of their own."""
 
     def __init__(self, slots: int, random: Random) -> None:
+        self.of_replicas = ReplicaSessions(random)
         self._slots = slots
         self._random = random
         self._sessions: dict[int, FetchSession] = {}

@@ -12,10 +12,12 @@ does not hurt the others.
 Gaps: transactional writes are refused with INVALID_TXN_STATE until there is a transaction coordinator.
 """
 
+import asyncio
 from collections.abc import Awaitable
 
 from moldau.handlers.context import RequestContext
-from moldau.handlers.produce_repeats import NO_ACKS, PRODUCE_BY_TOPIC_ID, VERSION_MIN, ProduceRepeats, Respond
+from moldau.handlers.produce_leaders import PRODUCE_BY_TOPIC_ID, with_leaders
+from moldau.handlers.produce_repeats import NO_ACKS, VERSION_MIN, ProduceRepeats, Respond
 from moldau.handlers.topics import INTERNAL_TOPICS
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
@@ -28,6 +30,7 @@ from moldau.protocol.messages.k00_produce import (
     TopicProduceResponse,
 )
 from moldau.records.validate import InvalidRecordsError
+from moldau.replication.delayed import DelayedCommit, Failures
 from moldau.replication.durability import ACKS_ALL
 from moldau.replication.partition import Partition
 
@@ -42,12 +45,21 @@ def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse 
     if refused is not None:
         return _refuse_all(refused, request)
     services, acks = context.services, request.acks
-    written: list[Partition] = []
+    written = Written()
     response = ProduceResponse(responses=[_append_topic(topic, acks, context, written) for topic in request.topic_data])
     if acks == NO_ACKS:
         _fail_loudly(response)
         return None
-    syncing = services.durability.when_durable([each.log for each in written], acks)
+    syncing = services.durability.when_durable([each.log for each in written.partitions], acks)
+    if written.uncommitted:
+        committing = DelayedCommit(
+            asyncio.get_running_loop(),
+            written.uncommitted,
+            request.timeout_ms,
+            lambda failed: with_leaders(_without(failed, response) if failed else response, context),
+        ).future
+        return committing if syncing is None else _after_sync(syncing, written, committing)
+    response = with_leaders(response, context)
     return response if syncing is None else _after_sync(syncing, written, response)
 
 
@@ -56,8 +68,18 @@ def repeats(context: RequestContext, respond: Respond) -> ProduceRepeats | None:
     return ProduceRepeats(context, respond) if context.api_version >= VERSION_MIN else None
 
 
+class Written:
+    """The partitions that took a batch of a request; and of these, what is not committed yet, up to which offset."""
+
+    __slots__ = ("partitions", "uncommitted")
+
+    def __init__(self) -> None:
+        self.partitions: list[Partition] = []
+        self.uncommitted: list[tuple[Partition, int]] = []
+
+
 def _append_topic(
-    topic: TopicProduceData, acks: int, context: RequestContext, written: list[Partition]
+    topic: TopicProduceData, acks: int, context: RequestContext, written: Written
 ) -> TopicProduceResponse:
     """Append to the partitions of one topic; those that took it are added to `written`."""
     services, version = context.services, context.api_version
@@ -75,7 +97,10 @@ def _append_topic(
         except ApiError as error:
             results.append(_refusal(data.index, error))
             continue
-        written.append(partition)
+        written.partitions.append(partition)
+        # A batch that was there before may not be committed either.
+        if acks == ACKS_ALL and partition.high_watermark <= appended.last_offset:
+            written.uncommitted.append((partition, appended.last_offset + 1))
         results.append(
             PartitionProduceResponse(
                 index=data.index,
@@ -133,26 +158,37 @@ def _reason_to_refuse(request: ProduceRequest) -> ApiError | None:
 
 
 async def _after_sync(
-    syncing: Awaitable[frozenset[Log]], written: list[Partition], response: ProduceResponse
+    syncing: Awaitable[frozenset[Log]], written: Written, answer: ProduceResponse | Awaitable[ProduceResponse]
 ) -> ProduceResponse:
-    """The answer once the disk has it; partitions whose sync failed get KAFKA_STORAGE_ERROR."""
+    """The answer once the disk has it, too; partitions whose sync failed get KAFKA_STORAGE_ERROR."""
+    response = answer if isinstance(answer, ProduceResponse) else await answer
     failed = await syncing
-    if not failed:
-        return response
-    lost: set[tuple[str | bytes, int]] = set()
-    for partition in written:
-        if partition.log in failed:
-            topic, index = partition.topic_partition
-            lost.update([(topic, index), (partition.topic_id, index)])
-    return ProduceResponse(responses=[_without(lost, topic) for topic in response.responses])
+    return _without(_not_synced(failed, written), response) if failed else response
 
 
-def _without(lost: set[tuple[str | bytes, int]], topic: TopicProduceResponse) -> TopicProduceResponse:
-    def result(each: PartitionProduceResponse) -> PartitionProduceResponse:
-        if (topic.name, each.index) in lost or (topic.topic_id, each.index) in lost:
-            return PartitionProduceResponse(index=each.index, error_code=ErrorCode.KAFKA_STORAGE_ERROR, base_offset=-1)
-        return each
+def _not_synced(failed: frozenset[Log], written: Written) -> Failures:
+    return {each: ErrorCode.KAFKA_STORAGE_ERROR for each in written.partitions if each.log in failed}
 
-    return TopicProduceResponse(
-        name=topic.name, topic_id=topic.topic_id, partition_responses=list(map(result, topic.partition_responses))
-    )
+
+def _without(failures: Failures, response: ProduceResponse) -> ProduceResponse:
+    """The response with errors in place of what failed after all."""
+    codes: dict[tuple[str | bytes, int], ErrorCode] = {}
+    for partition, code in failures.items():
+        topic, index = partition.topic_partition
+        codes[topic, index] = codes[partition.topic_id, index] = code
+
+    def result(topic: TopicProduceResponse, each: PartitionProduceResponse) -> PartitionProduceResponse:
+        code = codes.get((topic.name, each.index)) or codes.get((topic.topic_id, each.index))
+        if code is None or (each.error_code and code != ErrorCode.KAFKA_STORAGE_ERROR):
+            return each
+        return PartitionProduceResponse(index=each.index, error_code=code, base_offset=-1)
+
+    topics = [
+        TopicProduceResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partition_responses=[result(topic, each) for each in topic.partition_responses],
+        )
+        for topic in response.responses
+    ]
+    return ProduceResponse(responses=topics, node_endpoints=response.node_endpoints)

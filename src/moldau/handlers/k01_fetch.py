@@ -9,40 +9,56 @@ Answers at once when `min_bytes` are there, or when a partition has an error to 
 - 7+: incremental sessions (KIP-227). 9+: leader epochs are checked (KIP-320). 12+: a diverging epoch is told.
   13+: topics by id (KIP-516).
 - A topic with `compression.type=zstd` is refused below version 10 (KIP-110).
-
-Gaps: `rack_id` is not used (KIP-392 comes with replication).
+- 11+: a consumer may be sent to a replica in its rack (KIP-392), and may read from any replica. Below, only from the
+  leader. 12+: a consumer that came to the wrong broker is told who leads, 16+: and where that is (KIP-951).
+- What is above the high watermark is not there yet for a consumer: it waits.
+- Followers fetch with the same request; they are served by `replica_fetch`.
 """
 
 import asyncio
 from collections.abc import Awaitable
 
 from moldau.core.files import FileRegion
+from moldau.handlers import replica_fetch
 from moldau.handlers.context import RequestContext
+from moldau.handlers.current_leaders import WRONG_LEADER, leader_endpoint, leader_of
+from moldau.handlers.divergence import NO_DIVERGENCE, diverging_epoch
 from moldau.handlers.fetch_sessions import FETCH_BY_TOPIC_ID, NO_SESSION, Plan, Wanted
+from moldau.handlers.replica_repeats import VERSION as REPLICA_FETCH_VERSION
+from moldau.handlers.replica_repeats import ReplicaRepeats
+from moldau.handlers.replica_selection import THE_LEADER, preferred_read_replica
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k01_fetch import (
     AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from moldau.records.legacy import down_convert
 from moldau.replication.delayed import DelayedFetch
 from moldau.replication.partition import Partition
+from moldau.replication.replica import Replica
 
 FETCH_CUTS_SOFTLY = 3  # KIP-74
 FETCH_BATCHES_V2 = 4  # KIP-98
 FETCH_ZSTD = 10  # KIP-110
+FETCH_FROM_FOLLOWERS = 11  # KIP-392
+FETCH_TELLS_LEADERS = 12  # KIP-595
+FETCH_BY_REPLICA_STATE = 15  # KIP-903
+FETCH_TELLS_ADDRESSES = 16  # KIP-951
 MESSAGE_SET_V1 = 2  # KIP-32
 
 READ_COMMITTED = 1
-NO_DIVERGENCE = EpochEndOffset()
 
 
 def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
     services = context.services
+    sender = _follower(request, context.api_version)
+    if sender.replica_id >= 0:
+        return replica_fetch.handle(request, context, sender)
     try:
         plan = services.fetch_sessions.plan(request, context.api_version, services.clock.monotonic_ms())
     except ApiError as error:
@@ -60,19 +76,32 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
     ).future
 
 
+def repeats(context: RequestContext, _: object) -> ReplicaRepeats | None:
+    """What serves the requests of a follower that are like those before."""
+    return ReplicaRepeats(context) if context.api_version == REPLICA_FETCH_VERSION else None
+
+
+def _follower(request: FetchRequest, version: int) -> replica_fetch.Sender:
+    """Who asks, if it is a broker."""
+    if version < FETCH_BY_REPLICA_STATE:
+        return replica_fetch.Sender(request.replica_id, broker_epoch=-1)
+    return replica_fetch.Sender(request.replica_state.replica_id, request.replica_state.replica_epoch)
+
+
 class _Fetch:
     """One request on its way to its answer."""
 
-    __slots__ = ("_context", "_plan", "_request", "_results", "bytes_read", "failed", "partitions")
+    __slots__ = ("_context", "_plan", "_request", "_results", "bytes_read", "failed", "moved_to", "partitions")
 
     def __init__(self, request: FetchRequest, context: RequestContext, plan: Plan) -> None:
         self._request = request
         self._context = context
         self._plan = plan
         self._results: list[tuple[Wanted, PartitionData]] = []
-        self.partitions: list[Partition] = []
+        self.partitions: list[Replica] = []
         self.bytes_read = 0
         self.failed = False
+        self.moved_to: set[int] = set()
 
     @property
     def is_enough(self) -> bool:
@@ -104,24 +133,62 @@ class _Fetch:
         try:
             partition = self._find(wanted)
             partition.check_leader_epoch(wanted.current_leader_epoch)
+            if isinstance(partition, Partition) and self._request.rack_id:
+                closest = self._closest_replica(partition, wanted)
+                if closest != THE_LEADER:
+                    return self._sent_elsewhere(partition, wanted, closest)
             self.partitions.append(partition)
             return self._read_log(partition, wanted, min(limit, wanted.max_bytes), min_one_batch)
         except ApiError as error:
             self.failed = True
-            return PartitionData(partition_index=wanted.index, error_code=error.code, high_watermark=-1, records=b"")
+            return PartitionData(
+                partition_index=wanted.index,
+                error_code=error.code,
+                high_watermark=-1,
+                current_leader=self._current_leader(wanted, error),
+                records=b"",
+            )
 
-    def _find(self, wanted: Wanted) -> Partition:
+    def _closest_replica(self, partition: Partition, wanted: Wanted) -> int:
+        services = self._context.services
+        selector = services.config.optional_string("replica.selector.class")
+        return preferred_read_replica(
+            partition, wanted.fetch_offset, self._request.rack_id, services.metadata.image, selector
+        )
+
+    def _sent_elsewhere(self, partition: Partition, wanted: Wanted, replica_id: int) -> PartitionData:
+        """KIP-392: read from that one."""
+        self.failed = True  # nothing to wait for
+        return PartitionData(
+            partition_index=wanted.index,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log.log_start_offset,
+            preferred_read_replica=replica_id,
+            records=b"",
+        )
+
+    def _current_leader(self, wanted: Wanted, error: ApiError) -> LeaderIdAndEpoch:
+        """KIP-951: whom to ask instead."""
+        if error.code not in WRONG_LEADER or self._context.api_version < FETCH_TELLS_LEADERS:
+            return LeaderIdAndEpoch()
+        leader_id, leader_epoch = leader_of(self._context, wanted.topic, wanted.index)
+        self.moved_to.add(leader_id)
+        return LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+
+    def _find(self, wanted: Wanted) -> Replica:
         replicas = self._context.services.replicas
+        find = replicas.readable if self._context.api_version >= FETCH_FROM_FOLLOWERS else replicas.get
         topic = wanted.topic
         if isinstance(topic, bytes):
             name = replicas.name_of(topic)
             if name is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-            return replicas.get(name, wanted.index)
-        return replicas.get(topic, wanted.index)
+            return find(name, wanted.index)
+        return find(topic, wanted.index)
 
-    def _read_log(self, partition: Partition, wanted: Wanted, max_bytes: int, min_one_batch: bool) -> PartitionData:
-        diverging = _diverging_epoch(partition, wanted)
+    def _read_log(self, partition: Replica, wanted: Wanted, max_bytes: int, min_one_batch: bool) -> PartitionData:
+        diverging = diverging_epoch(partition.log, wanted.last_fetched_epoch, wanted.fetch_offset)
         committed = self._request.isolation_level == READ_COMMITTED
         records: FileRegion | bytes | None = b""
         if diverging is None:
@@ -140,7 +207,7 @@ class _Fetch:
             records=records,
         )
 
-    def _in_the_clients_format(self, partition: Partition, region: FileRegion, offset: int) -> FileRegion | bytes:
+    def _in_the_clients_format(self, partition: Replica, region: FileRegion, offset: int) -> FileRegion | bytes:
         version = self._context.api_version
         if version < FETCH_ZSTD and partition.log.config.compression_type == "zstd":
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Fetch v{FETCH_ZSTD} or later")
@@ -159,7 +226,15 @@ class _Fetch:
                 last = wanted.topic
                 topics.append(self._topic(wanted))
             topics[-1].partitions.append(result)
-        return FetchResponse(session_id=session.id if session else NO_SESSION, responses=topics)
+        return FetchResponse(
+            session_id=session.id if session else NO_SESSION, responses=topics, node_endpoints=self._node_endpoints()
+        )
+
+    def _node_endpoints(self) -> list[NodeEndpoint]:
+        if self._context.api_version < FETCH_TELLS_ADDRESSES:
+            return []
+        found = filter(None, (leader_endpoint(self._context, each) for each in sorted(self.moved_to)))
+        return [NodeEndpoint(node_id=id_, host=host, port=port, rack=rack) for id_, host, port, rack in found]
 
     def _is_news(self, wanted: Wanted, result: PartitionData) -> bool:
         """Whether an incremental answer must mention this partition; remembers what is told."""
@@ -169,6 +244,7 @@ class _Fetch:
             or wanted.sent_high_watermark != result.high_watermark
             or wanted.sent_log_start != result.log_start_offset
             or result.diverging_epoch.epoch >= 0
+            or result.preferred_read_replica != THE_LEADER
             or not self._plan.incremental
         )
         failed = result.error_code != 0  # then the next good answer is news
@@ -184,17 +260,7 @@ class _Fetch:
         return FetchableTopicResponse(topic=str(wanted.topic), partitions=[])
 
 
-def _diverging_epoch(partition: Partition, wanted: Wanted) -> EpochEndOffset | None:
-    """KIP-595: where the log of a follower that last fetched in another epoch parts from ours."""
-    if wanted.last_fetched_epoch < 0:
-        return None
-    epoch, end_offset = partition.log.epoch_end_offset(wanted.last_fetched_epoch)
-    if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:
-        return None
-    return EpochEndOffset(epoch=epoch, end_offset=end_offset)
-
-
-def _aborted(partition: Partition, wanted: Wanted, records: FileRegion | bytes | None) -> list[AbortedTransaction]:
+def _aborted(partition: Replica, wanted: Wanted, records: FileRegion | bytes | None) -> list[AbortedTransaction]:
     """Aborted transactions that a `read_committed` consumer must leave out of what it gets."""
     if not records:
         return []

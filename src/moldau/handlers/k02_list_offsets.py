@@ -6,6 +6,9 @@ answered as by a broker whose log is all local: the local start is the log start
 
 - 0: a list of offsets, one per segment, newest first, as the oldest clients want it.
 - 4+: leader epochs are checked and told (KIP-320).
+- A leader that is new and does not know yet how much is committed answers OFFSET_NOT_AVAILABLE (5+) or
+  LEADER_NOT_AVAILABLE rather than an offset below one that was told before (KIP-207).
+- A follower (`replica_id` >= 0) gets the log's end as `latest`.
 """
 
 from moldau.handlers.context import RequestContext
@@ -29,6 +32,7 @@ EARLIEST_PENDING_UPLOAD = -6
 READ_COMMITTED = 1
 OFFSETS_IN_A_LIST = 0
 OFFSETS_TELL_LEADER_EPOCH = 4  # KIP-320
+OFFSETS_NOT_AVAILABLE_YET = 5  # KIP-207
 
 Found = tuple[int, int, int]
 """Offset, timestamp, leader epoch."""
@@ -58,7 +62,9 @@ def _partition(
         if context.api_version == OFFSETS_IN_A_LIST:
             offsets = _segment_offsets(partition, asked.timestamp, asked.max_num_offsets)
             return ListOffsetsPartitionResponse(partition_index=index, old_style_offsets=offsets)
-        offset, timestamp, epoch = _find(partition, asked.timestamp, request.isolation_level == READ_COMMITTED)
+        offset, timestamp, epoch = _find(partition, asked.timestamp, _end(partition, request))
+        if request.replica_id < 0 and (asked.timestamp == LATEST or offset < 0):
+            _check_committed(partition, context.api_version)
     except ApiError as error:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
     return ListOffsetsPartitionResponse(
@@ -69,9 +75,23 @@ def _partition(
     )
 
 
-def _find(partition: Partition, timestamp: int, committed: bool) -> Found:
+def _end(partition: Partition, request: ListOffsetsRequest) -> int:
+    """Up to where the one who asks may read."""
+    if request.replica_id >= 0:
+        return partition.log.log_end_offset
+    return partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark
+
+
+def _check_committed(partition: Partition, version: int) -> None:
+    """KIP-207: what was there when we began to lead may have been told to be committed, and we do not know it yet."""
+    if partition.high_watermark < partition.epoch_start_offset:
+        is_known = version >= OFFSETS_NOT_AVAILABLE_YET
+        code = ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE
+        raise ApiError(code, f"{partition.topic_partition} has a new leader")
+
+
+def _find(partition: Partition, timestamp: int, end: int) -> Found:
     log = partition.log
-    end = partition.last_stable_offset if committed else partition.high_watermark
     if timestamp == LATEST:
         return end, -1, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):

@@ -5,12 +5,14 @@ Who leads which partition, at the addresses of the listener that the client came
 - Version 0 asks for all topics with an empty list, later ones with null; an empty list then means none.
 - A topic that does not exist is created if `auto.create.topics.enable` and the request (4+) allow it. The answer waits
   for that, so the first try already finds the topic.
+- A leader that is not alive, or has no address on this listener, is told as -1 with LEADER_NOT_AVAILABLE, the latter
+  from 6 on with LISTENER_NOT_FOUND. `offline_replicas`: on brokers that are gone or whose log directory failed.
 - 10+: topic ids are told, 12+: topics may be asked for by id (KIP-516). 8+: authorized operations on request (KIP-430).
 """
 
 from collections.abc import Awaitable
 
-from moldau.cluster.image import ClusterImage, PartitionImage, TopicImage
+from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.topic_names import validate_topic_name
 from moldau.handlers.authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from moldau.handlers.context import RequestContext
@@ -27,6 +29,7 @@ from moldau.protocol.messages.k03_metadata import (
 from moldau.protocol.schema import ZERO_UUID
 
 ALL_TOPICS_IS_AN_EMPTY_LIST = 0
+LISTENER_NOT_FOUND_IS_KNOWN = 6
 
 
 def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
@@ -59,10 +62,11 @@ async def _create_then_answer(
 def _answer(request: MetadataRequest, context: RequestContext, failed: dict[str, int]) -> MetadataResponse:
     image = context.services.metadata.image
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    view = _View(image, context.listener, context.api_version, operations)
     if _asks_for_all(request, context):
-        topics = [_topic(topic, operations) for topic in image.topics.values()]
+        topics = [view.topic(topic) for topic in image.topics.values()]
     else:
-        topics = [_asked_topic(asked, image, operations, failed) for asked in request.topics or ()]
+        topics = [_asked_topic(asked, view, failed) for asked in request.topics or ()]
     return MetadataResponse(
         brokers=_brokers(image, context.listener),
         cluster_id=image.cluster_id,
@@ -87,44 +91,61 @@ def _brokers(image: ClusterImage, listener: str) -> list[MetadataResponseBroker]
     ]
 
 
-def _asked_topic(
-    asked: MetadataRequestTopic, image: ClusterImage, operations: int, failed: dict[str, int]
-) -> MetadataResponseTopic:
+def _asked_topic(asked: MetadataRequestTopic, view: "_View", failed: dict[str, int]) -> MetadataResponseTopic:
+    image = view.image
     if asked.topic_id != ZERO_UUID:
         by_id = image.topic_names_by_id.get(asked.topic_id)
         if by_id is None:
             return MetadataResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id, partitions=[]
             )
-        return _topic(image.topics[by_id], operations)
+        return view.topic(image.topics[by_id])
     name = asked.name or ""
     topic = image.topics.get(name)
     if topic is not None:
-        return _topic(topic, operations)
+        return view.topic(topic)
     code = failed.get(name) or _name_error(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return MetadataResponseTopic(error_code=code, name=name, is_internal=is_internal(name), partitions=[])
 
 
-def _topic(topic: TopicImage, operations: int) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=is_internal(topic.name),
-        partitions=[_partition(index, each) for index, each in enumerate(topic.partitions)],
-        topic_authorized_operations=operations,
-    )
+class _View:
+    """The image as one client sees it."""
 
+    def __init__(self, image: ClusterImage, listener: str, api_version: int, operations: int) -> None:
+        self.image = image
+        self._operations = operations
+        self._reachable = {broker.id for broker in image.brokers.values() if broker.endpoint(listener) is not None}
+        self._unreachable = (
+            ErrorCode.LISTENER_NOT_FOUND
+            if api_version >= LISTENER_NOT_FOUND_IS_KNOWN
+            else ErrorCode.LEADER_NOT_AVAILABLE
+        )
 
-def _partition(index: int, partition: PartitionImage) -> MetadataResponsePartition:
-    return MetadataResponsePartition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader < 0 else ErrorCode.NONE,
-        partition_index=index,
-        leader_id=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=list(partition.replicas),
-        isr_nodes=list(partition.isr),
-        offline_replicas=[],
-    )
+    def topic(self, topic: TopicImage) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=is_internal(topic.name),
+            partitions=[self._partition(topic.name, index, each) for index, each in enumerate(topic.partitions)],
+            topic_authorized_operations=self._operations,
+        )
+
+    def _partition(self, topic: str, index: int, partition: PartitionImage) -> MetadataResponsePartition:
+        error = self._error(topic, index, partition.leader)
+        return MetadataResponsePartition(
+            error_code=error,
+            partition_index=index,
+            leader_id=NO_LEADER if error else partition.leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=list(partition.replicas),
+            isr_nodes=list(partition.isr),
+            offline_replicas=self.image.offline_replicas(topic, index),
+        )
+
+    def _error(self, topic: str, index: int, leader: int) -> ErrorCode:
+        if not self.image.is_usable(leader, topic, index):
+            return ErrorCode.LEADER_NOT_AVAILABLE
+        return ErrorCode.NONE if leader in self._reachable else self._unreachable
 
 
 def _name_error(name: str) -> int | None:

@@ -4,6 +4,8 @@ Moves the start of a partition's log up to an offset, -1 being the high watermar
 now. An offset below the start changes nothing and is no error; one above the high watermark, or negative, is
 OFFSET_OUT_OF_RANGE. Topics that are only compacted are refused with POLICY_VIOLATION: a compacted topic's oldest
 records are as good as its newest.
+
+Gaps: followers learn of the new start with their next fetch; the answer does not wait for them.
 """
 
 from moldau.handlers.context import RequestContext, Services

@@ -3,13 +3,14 @@
 Topics and their partitions in the order of their names, page by page: an answer holds as many partitions as the request
 and `max.request.partition.size.limit` allow, and a cursor to where the next one starts. No topics in the request means
 all of them. A cursor with a negative partition, or to a topic that the request does not name, is INVALID_REQUEST.
+A leader that is not alive is told as -1 with LEADER_NOT_AVAILABLE.
 
 Gaps: there are no eligible leader replicas beyond the in-sync ones, so those lists are empty.
 """
 
 from collections.abc import Iterator
 
-from moldau.cluster.image import ClusterImage, PartitionImage, TopicImage
+from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.topic_names import validate_topic_name
 from moldau.handlers.authorization import TOPIC_OPERATIONS
 from moldau.handlers.context import RequestContext
@@ -60,11 +61,11 @@ class _Page:
                 self.next_cursor = Cursor(topic_name=name, partition_index=0)
                 return
             topic = image.topics.get(name)
-            yield _missing(name) if topic is None else self._topic(topic)
+            yield _missing(name) if topic is None else self._topic(topic, image)
             if self.next_cursor is not None:
                 return
 
-    def _topic(self, topic: TopicImage) -> DescribeTopicPartitionsResponseTopic:
+    def _topic(self, topic: TopicImage, image: ClusterImage) -> DescribeTopicPartitionsResponseTopic:
         first = self._from_partition if topic.name == self._from_topic else 0
         partitions = list(enumerate(topic.partitions))[first : first + self._room]
         self._room -= len(partitions)
@@ -75,7 +76,7 @@ class _Page:
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=is_internal(topic.name),
-            partitions=[_partition(index, partition) for index, partition in partitions],
+            partitions=[_partition(image, topic.name, index, partition) for index, partition in partitions],
             topic_authorized_operations=TOPIC_OPERATIONS,
         )
 
@@ -91,14 +92,18 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-def _partition(index: int, partition: PartitionImage) -> DescribeTopicPartitionsResponsePartition:
+def _partition(
+    image: ClusterImage, topic: str, index: int, partition: PartitionImage
+) -> DescribeTopicPartitionsResponsePartition:
+    is_led = image.is_usable(partition.leader, topic, index)
     return DescribeTopicPartitionsResponsePartition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader < 0 else ErrorCode.NONE,
+        error_code=ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=index,
-        leader_id=partition.leader,
+        leader_id=partition.leader if is_led else NO_LEADER,
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=[],
         last_known_elr=[],
+        offline_replicas=image.offline_replicas(topic, index),
     )

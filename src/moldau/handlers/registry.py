@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from moldau.handlers.context import RequestContext
+from moldau.handlers.later import Later
 from moldau.protocol.apis import find
 from moldau.protocol.framing import Frame
 from moldau.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
@@ -24,12 +25,16 @@ Respond = Callable[[int, Message], list[RecordData]]
 class Repeats(Protocol):
     """Serves requests that are like earlier ones of the same connection, and learns which are."""
 
-    def serve(self, frame: Frame) -> bytes | None:
-        """The answer; None: this is for the handler."""
+    def serve(self, frame: Frame) -> bytes | list[RecordData] | Later | None:
+        """The answer, be it to come; None: this is for the handler."""
+        ...
+
+    def may_repeat(self, request: Any) -> bool:
+        """Whether requests like this one can be served here."""
         ...
 
     def learn(self, frame: Frame, request: Any, response: Any) -> None:
-        """A request that the handler has served at once."""
+        """A request that may repeat, which the handler has served."""
         ...
 
 

@@ -1,10 +1,12 @@
-"""A fetch that waits: for enough bytes, or for its time to be up, whichever is first."""
+"""Requests that wait: a fetch for enough bytes, a write for the high watermark, both until their time is up."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from moldau.protocol.errors import ErrorCode
 from moldau.replication.partition import Partition
+from moldau.replication.replica import Replica
 
 Answer = TypeVar("Answer")
 
@@ -21,7 +23,7 @@ class DelayedFetch(Generic[Answer]):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        partitions: Sequence[Partition],
+        partitions: Sequence[Replica],
         *,
         needed_bytes: int,
         max_wait_ms: int,
@@ -56,3 +58,64 @@ class DelayedFetch(Generic[Answer]):
         self._timer.cancel()
         for partition in self._partitions:
             partition.waiters.pop(self, None)
+
+
+Failures = dict[Partition, ErrorCode]
+
+
+class DelayedCommit(Generic[Answer]):
+    """Completes `future` with `answer(what failed)` once every part is committed or cannot be, or the time is up."""
+
+    __slots__ = ("_answer", "_failed", "_timer", "_waiting", "future")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        parts: Sequence[tuple[Partition, int]],
+        timeout_ms: int,
+        answer: Callable[[Failures], Answer],
+    ) -> None:
+        """Each part is a partition and the offset that its high watermark has to reach."""
+        self.future: asyncio.Future[Answer] = loop.create_future()
+        self._answer = answer
+        self._failed: Failures = {}
+        self._waiting: dict[Partition, int] = {}
+        for partition, next_offset in parts:
+            self._waiting[partition] = max(next_offset, self._waiting.get(partition, 0))
+        self._timer = loop.call_later(timeout_ms / 1000, self._time_is_up)
+        self.future.add_done_callback(self._forget)
+        for partition, next_offset in tuple(self._waiting.items()):
+            partition.wait_for_commit(next_offset, self)
+
+    def committed(self, partition: Partition, error: ErrorCode) -> None:
+        self._waiting.pop(partition, None)
+        if error is not ErrorCode.NONE:
+            self._failed[partition] = error
+        if not self._waiting:
+            self._complete()
+
+    def _time_is_up(self) -> None:
+        self._failed.update(dict.fromkeys(self._waiting, ErrorCode.REQUEST_TIMED_OUT))
+        self._complete()
+
+    def _complete(self) -> None:
+        if self.future.done():
+            return
+        try:
+            self.future.set_result(self._answer(self._failed))
+        except Exception as error:  # whoever awaits the answer gets it, not whoever committed
+            self.future.set_exception(error)
+
+    def _forget(self, _: "asyncio.Future[Answer]") -> None:
+        self._timer.cancel()
+        for partition in self._waiting:
+            partition.forget(self)
+        self._waiting.clear()
+
+
+def when_committed(
+    loop: asyncio.AbstractEventLoop, parts: Sequence[tuple[Partition, int]], timeout_ms: int
+) -> "asyncio.Future[Failures] | None":
+    """What failed of the parts, to come; None: all are committed already."""
+    waiting = [part for part in parts if part[0].high_watermark < part[1]]
+    return DelayedCommit(loop, waiting, timeout_ms, lambda failed: failed).future if waiting else None

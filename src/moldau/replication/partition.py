@@ -1,89 +1,180 @@
-"""One partition on the broker that leads it.
+"""One partition on the broker that leads it, for one leader epoch: a new epoch is a new object.
 
-The high watermark is the offset up to which every in-sync replica has the log; consumers never read past it. With
-one replica it is the log's end. It never goes back while this broker leads.
+The high watermark is the smallest log end among the *maximal* in-sync replicas: those that the store has, and those
+that a proposal under way may add. Whichever of them the store elects next has every record below it. It never goes
+back, and does not move while there are fewer in-sync replicas than `min.insync.replicas` (KIP-966).
+
+A leader learns what the store has by `update` alone. A proposal whose outcome is unknown stays, and counts, until an
+update or a plain refusal.
+
+With no other replica to wait for (`sole`) the high watermark is the log's end, and an append costs what it did before
+there was replication.
 """
 
+from collections import deque
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
+from moldau.core.clock import Clock, SystemClock
 from moldau.core.files import Buffer, FileRegion
-from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
 from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.validate import AppendRules, prepare_for_append, prepare_own_batch
 from moldau.replication.durability import ACKS_ALL
+from moldau.replication.followers import FollowerState
+from moldau.replication.replica import ENOUGH_BYTES, Replica
 
 
-class Waiter(Protocol):
-    """A fetch that waits for this partition to grow."""
+class IsrChanges(Protocol):
+    """Who brings a leader's wish for other in-sync replicas to the store."""
 
-    def advanced(self, appended_bytes: int) -> None:
-        """The high watermark moved by this many bytes."""
+    def propose(self, partition: "Partition", isr: tuple[int, ...]) -> None:
+        """Write it, expecting the partition's `partition_epoch`; `update` or `proposal_refused` follow."""
+        ...
+
+    def may_join(self, replica_id: int, broker_epoch: int, partition: "Partition") -> bool:
+        """Whether this start of the broker is known to live, and to have the partition."""
         ...
 
 
-class Partition:
-    """Appends as leader, reads below the high watermark, tells waiting fetches."""
+class CommitWaiter(Protocol):
+    """A write that waits for the high watermark."""
+
+    def committed(self, partition: "Partition", error: ErrorCode) -> None:
+        """Called once. NONE: every in-sync replica has it."""
+        ...
+
+
+class ReplicaWaiter(Protocol):
+    """A follower's fetch session."""
+
+    def grown(self, partition: "Partition") -> None:
+        """There is more to fetch, or the partition is led no more."""
+        ...
+
+
+class Partition(Replica):
+    """Appends as leader, keeps the high watermark and the in-sync replicas, tells those who wait."""
 
     __slots__ = (
+        "_clock",
+        "_commit_number",
+        "_commits",
         "_config",
+        "_isr_changes",
         "_rules",
-        "high_watermark",
+        "_some_at_end",
+        "_uncommitted",
+        "_waited_for",
+        "broker_id",
+        "epoch_start_offset",
+        "followers",
         "in_sync_replicas",
         "is_led",
-        "leader_epoch",
-        "log",
-        "topic_id",
-        "topic_partition",
-        "waiters",
+        "is_under_min_isr",
+        "maximal_isr",
+        "partition_epoch",
+        "pending_isr",
+        "replica_waiters",
+        "replicas",
+        "sole",
     )
 
-    def __init__(self, topic_id: bytes, log: Log, leader_epoch: int, in_sync_replicas: Sequence[int]) -> None:
-        self.topic_partition: TopicPartition = log.topic_partition
-        self.topic_id = topic_id
-        self.log = log
+    def __init__(
+        self,
+        topic_id: bytes,
+        log: Log,
+        leader_epoch: int,
+        in_sync_replicas: Sequence[int],
+        *,
+        broker_id: int | None = None,
+        replicas: Sequence[int] = (),
+        partition_epoch: int = 0,
+        high_watermark: int | None = None,
+        isr_changes: IsrChanges | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Without `broker_id` it is the first in-sync replica's, without `replicas` they are all in sync."""
+        start, end = log.log_start_offset, log.log_end_offset
+        super().__init__(topic_id, log, leader_epoch, max(start, min(high_watermark or start, end)))
         self.is_led = True
-        self.leader_epoch = leader_epoch
-        self._config: TopicConfig
-        self._rules: AppendRules
+        self.broker_id = in_sync_replicas[0] if broker_id is None else broker_id
         self.in_sync_replicas = tuple(in_sync_replicas)
-        self.high_watermark = log.log_end_offset
-        self.waiters: dict[Waiter, None] = {}
+        self.replicas = tuple(replicas) or self.in_sync_replicas
+        self.partition_epoch = partition_epoch
+        self.pending_isr: tuple[int, ...] | None = None
+        self.epoch_start_offset: int = end
+        self.followers: dict[int, FollowerState] = {}
+        self.replica_waiters: dict[ReplicaWaiter, None] = {}
+        self._isr_changes = isr_changes
+        self._clock = clock or SystemClock()
+        self._uncommitted: deque[tuple[int, int]] = deque()
+        self._commits: list[tuple[int, int, CommitWaiter]] = []
+        self._commit_number = 0
+        self._some_at_end = False
         self._configure(log.config)
+        # A follower may ask for this epoch before anything is written in it.
+        log.leader_epochs.assign(leader_epoch, end)
+        self._meet_followers()
+        if self.high_watermark < end:
+            self._uncommitted.append((end, ENOUGH_BYTES))
+        self._replicas_changed()
 
-    @property
-    def last_stable_offset(self) -> int:
-        """Up to where no transaction is open: what `read_committed` may read."""
-        return self.log.last_stable_offset_below(self.high_watermark)
+    # Appending
 
     def append(self, records: Buffer, produce_version: int, acks: int, now_ms: int) -> AppendResult:
         """Append what a producer sent."""
         log = self.log
         if log.config is not self._config:
-            self._configure(log.config)
-        if acks == ACKS_ALL and len(self.in_sync_replicas) < self._config.min_insync_replicas:
+            self._take_config()
+        if acks == ACKS_ALL and self.is_under_min_isr:
             raise self._too_few_replicas()
+        if not self.is_led:
+            raise self._not_leader()
         batch = prepare_for_append(records, self._rules, produce_version, now_ms)
         result = log.append_as_leader(batch, self.leader_epoch, now_ms)
         end = log.log_end_offset
-        if end != self.high_watermark:
-            self._advance_high_watermark(end, len(records))
+        if self.sole:
+            if end != self.high_watermark:
+                self._advance_high_watermark(end, len(records))
+        elif not result.duplicate:
+            self._replicated_append(end, len(records))
         return result
 
     def append_own(self, batch: bytes, now_ms: int) -> AppendResult:
         """Append a batch that the broker itself made, with acks=all: a coordinator's records."""
         config = self.log.config
-        if len(self.in_sync_replicas) < config.min_insync_replicas:
+        if config is not self._config:
+            self._take_config()
+        if not self.is_led:
+            raise self._not_leader()
+        if self.is_under_min_isr:
             raise self._too_few_replicas()
         if len(batch) > config.max_message_bytes:
             reason = f"{len(batch)} bytes in one batch, max.message.bytes allows {config.max_message_bytes}"
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, reason)
         result = self.log.append_as_leader(prepare_own_batch(batch), self.leader_epoch, now_ms)
-        self._advance_high_watermark(self.log.log_end_offset, len(batch))
+        end = self.log.log_end_offset
+        if self.sole:
+            self._advance_high_watermark(end, len(batch))
+        else:
+            self._replicated_append(end, len(batch))
         return result
+
+    def _replicated_append(self, end: int, size: int) -> None:
+        """The others have to fetch it first. What this does is all that replication costs an append."""
+        self._uncommitted.append((end, size))
+        if self._some_at_end:
+            self._some_at_end = False
+            now_ms = self._clock.monotonic_ms()
+            for follower in self.followers.values():
+                follower.leader_appended(now_ms)
+        if self.replica_waiters:
+            for waiter in tuple(self.replica_waiters):
+                waiter.grown(self)
 
     def _too_few_replicas(self) -> ApiError:
         return ApiError(
@@ -92,9 +183,11 @@ class Partition:
             f"min.insync.replicas asks for {self.log.config.min_insync_replicas}",
         )
 
+    def _not_leader(self) -> ApiError:
+        return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is not led here any more")
+
     def _configure(self, config: TopicConfig) -> None:
-        """Take up a configuration that is new since the last append."""
-        self._config = config
+        self._config: TopicConfig = config
         self._rules = AppendRules(
             max_message_bytes=config.max_message_bytes,
             compression_type=config.compression_type,
@@ -103,6 +196,13 @@ class Partition:
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
             is_compacted=config.is_compacted,
         )
+
+    def _take_config(self) -> None:
+        """Take up a configuration that is new since we looked last."""
+        self._configure(self.log.config)
+        self._replicas_changed()
+
+    # The high watermark
 
     def _advance_high_watermark(self, end: int, appended_bytes: int) -> None:
         before = self.high_watermark
@@ -113,18 +213,139 @@ class Partition:
             for waiter in tuple(self.waiters):
                 waiter.advanced(appended_bytes)
 
-    def read(self, offset: int, max_bytes: int, *, committed: bool, min_one_batch: bool) -> FileRegion | None:
-        """Batches from `offset` up to the high watermark, or to the last stable offset for `read_committed`."""
-        limit = self.last_stable_offset if committed else self.high_watermark
-        return self.log.read(offset, max_bytes, limit, min_one_batch)
-
-    def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """KIP-320: a client with an older or newer idea of who leads is told so."""
-        if current_leader_epoch in (-1, self.leader_epoch):
+    def _commit(self) -> None:
+        """Advance to what every replica has that may be in sync, and answer those who waited for it."""
+        end = self.log.log_end_offset
+        for follower in self._waited_for:
+            if follower.log_end_offset < end:
+                end = follower.log_end_offset
+        if end <= self.high_watermark or self.is_under_min_isr:
             return
-        if current_leader_epoch < self.leader_epoch:
-            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {self.leader_epoch} by now")
-        raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"leader epoch is {self.leader_epoch} here")
+        uncommitted, size = self._uncommitted, 0
+        while uncommitted and uncommitted[0][0] <= end:
+            size += uncommitted.popleft()[1]
+        self._advance_high_watermark(end, size)
+        while self._commits and self._commits[0][0] <= end:  # whoever is told may append, or wait, or forget
+            heappop(self._commits)[2].committed(self, ErrorCode.NONE)
+
+    def wait_for_commit(self, next_offset: int, waiter: CommitWaiter) -> None:
+        """Tell `waiter` once all below `next_offset` is committed, or cannot be by this leader."""
+        if not self.is_led:
+            waiter.committed(self, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif next_offset <= self.high_watermark:
+            waiter.committed(self, ErrorCode.NONE)
+        else:
+            self._commit_number += 1
+            heappush(self._commits, (next_offset, self._commit_number, waiter))
+
+    def forget(self, waiter: CommitWaiter) -> None:
+        """It waits no more."""
+        self._commits = [each for each in self._commits if each[2] is not waiter]
+        heapify(self._commits)
+
+    def _fail_commits(self, error: ErrorCode) -> None:
+        commits, self._commits = sorted(self._commits), []
+        for _, _, waiter in commits:
+            waiter.committed(self, error)
+
+    # Followers
+
+    def replica_fetched(self, replica_id: int, broker_epoch: int, offset: int, log_start: int, now_ms: int) -> None:
+        """A follower asks for `offset`: it has all before it."""
+        follower = self.followers.get(replica_id)
+        if follower is None:
+            reason = f"broker {replica_id} is no replica of {self.topic_partition}"
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, reason)
+        if self.log.config is not self._config:
+            self._take_config()
+        moved = follower.fetched(offset, log_start, broker_epoch, self.log.log_end_offset, now_ms)
+        if follower.behind_since_ms is None:
+            self._some_at_end = True
+        if replica_id in self.maximal_isr:
+            if moved:
+                self._commit()
+        elif self._may_join(follower):
+            self._propose((*self.in_sync_replicas, replica_id))
+
+    def consider_joiners(self) -> None:
+        """Let somebody in who could not join when it last fetched: if it has all, it may not fetch again soon."""
+        for follower in self.followers.values():
+            if follower.replica_id not in self.maximal_isr and self._may_join(follower):
+                self._propose((*self.in_sync_replicas, follower.replica_id))
+
+    def _may_join(self, follower: FollowerState) -> bool:
+        return (
+            self.pending_isr is None
+            and follower.log_end_offset >= max(self.high_watermark, self.epoch_start_offset)
+            and follower.replica_id in self.replicas
+            and self._isr_changes is not None
+            and self._isr_changes.may_join(follower.replica_id, follower.broker_epoch, self)
+        )
+
+    def read_for_replica(self, offset: int, max_bytes: int, min_one_batch: bool) -> FileRegion | None:
+        """Batches from `offset` up to the log's end."""
+        return self.log.read(offset, max_bytes, self.log.log_end_offset, min_one_batch)
+
+    def check_lag(self, now_ms: int, lag_ms: int) -> None:
+        """Wish those out of the in-sync replicas that have been behind for too long."""
+        if self.log.config is not self._config:
+            self._take_config()
+        if self.pending_isr is not None or self._isr_changes is None:
+            return
+        slow = {each.replica_id for each in self._waited_for if each.is_behind(now_ms, lag_ms)}
+        if slow:
+            self._propose(tuple(each for each in self.in_sync_replicas if each not in slow))
+
+    def _propose(self, isr: tuple[int, ...]) -> None:
+        self.pending_isr = isr
+        self._replicas_changed()
+        if self._isr_changes is not None:
+            self._isr_changes.propose(self, isr)
+
+    def proposal_refused(self) -> None:
+        """The store has surely not taken the proposal, and never will."""
+        self.pending_isr = None
+        self._replicas_changed()
+
+    def update(self, isr: Sequence[int], replicas: Sequence[int], partition_epoch: int) -> None:
+        """What the store has by now. Reassignment changes `replicas` without a new `partition_epoch`."""
+        if partition_epoch < self.partition_epoch or not self.is_led:
+            return
+        if partition_epoch > self.partition_epoch:
+            self.pending_isr = None
+        self.partition_epoch = partition_epoch
+        self.in_sync_replicas = tuple(isr)
+        self.replicas = tuple(replicas)
+        self._meet_followers()
+        self._replicas_changed()
+        if self.is_under_min_isr:
+            self._fail_commits(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        self.consider_joiners()
+
+    def _meet_followers(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        others = dict.fromkeys((*self.replicas, *self.in_sync_replicas))
+        others.pop(self.broker_id, None)
+        self.followers = {each: self.followers.get(each) or FollowerState(each, now_ms) for each in others}
+
+    def _replicas_changed(self) -> None:
+        """Work out whom a commit waits for, and what is committed by that."""
+        self.maximal_isr = frozenset(self.in_sync_replicas).union(self.pending_isr or ())
+        self._waited_for = tuple(self.followers[each] for each in self.maximal_isr if each != self.broker_id)
+        in_sync_min = min(self._config.min_insync_replicas, len(self.replicas))
+        self.is_under_min_isr = len(self.in_sync_replicas) < in_sync_min
+        self.sole = not self._waited_for and not self.is_under_min_isr
+        self._commit()
+
+    # The end
+
+    def resign(self) -> None:
+        """Another leads from now on, or nobody: nothing more is appended, and whoever waits is told."""
+        self.is_led = False
+        self._fail_commits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.wake()
+        for waiter in tuple(self.replica_waiters):
+            waiter.grown(self)
 
     def delete_records(self, before_offset: int) -> int:
         """Forget records below an offset (-1: all up to the high watermark); returns the new log start."""
@@ -135,5 +356,7 @@ class Partition:
                 f"{self.topic_partition} has nothing to delete before {offset}: "
                 f"the high watermark is {self.high_watermark}",
             )
-        self.log.advance_log_start(offset)
+        if self.log.advance_log_start(offset):
+            for waiter in tuple(self.replica_waiters):
+                waiter.grown(self)
         return self.log.log_start_offset

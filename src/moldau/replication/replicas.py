@@ -1,58 +1,131 @@
-"""The partitions that this broker has, by name and by topic id; kept in step with the image of the cluster."""
+"""The partitions that this broker has, led or followed, by name and by topic id; kept in step with the image."""
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.replication.follower import FollowedPartition
 from moldau.replication.partition import Partition
+from moldau.replication.replica import Replica
 
-ENOUGH_BYTES = 1 << 62
-"""More than any fetch waits for."""
+
+class TopicLookup(Protocol):
+    """What the whole cluster has."""
+
+    def exists(self, topic: str, index: int) -> bool: ...
+
+    def name_of(self, topic_id: bytes) -> str | None: ...
 
 
 class Replicas:
-    """Where handlers find partitions."""
+    """Where handlers find partitions. Each is led or followed, never both."""
 
-    def __init__(self) -> None:
-        self._topics: dict[str, dict[int, Partition]] = {}
+    def __init__(self, lookup: TopicLookup | None = None) -> None:
+        self._lookup = lookup
+        self._led: dict[str, dict[int, Partition]] = {}
+        self._followed: dict[str, dict[int, FollowedPartition]] = {}
         self._names_by_id: dict[bytes, str] = {}
 
-    def __iter__(self) -> Iterator[Partition]:
-        return (partition for topic in tuple(self._topics.values()) for partition in tuple(topic.values()))
+    def __iter__(self) -> Iterator[Replica]:
+        return iter([*self.led(), *self.followed()])
 
     def add(self, topic_id: bytes, log: Log, leader_epoch: int, in_sync_replicas: tuple[int, ...]) -> Partition:
-        """Lead a partition from now on."""
+        """Lead a partition from now on, of which nothing more is known."""
         partition = Partition(topic_id, log, leader_epoch, in_sync_replicas)
-        topic, index = partition.topic_partition
-        self._topics.setdefault(topic, {})[index] = partition
-        self._names_by_id[topic_id] = topic
+        self.lead(partition)
         return partition
 
-    def remove_topic(self, topic: str) -> list[Partition]:
-        """Forget a topic that is gone; fetches that wait for it are told at once."""
-        removed = list(self._topics.pop(topic, {}).values())
-        for partition in removed:
-            partition.is_led = False
-            self._names_by_id.pop(partition.topic_id, None)
-            for waiter in tuple(partition.waiters):
-                waiter.advanced(ENOUGH_BYTES)
+    def lead(self, partition: Partition) -> None:
+        """Lead it from now on, whatever was the case before."""
+        topic, index = partition.topic_partition
+        before = self._take_out(topic, index)
+        self._led.setdefault(topic, {})[index] = partition
+        self._names_by_id[partition.topic_id] = topic
+        _retire(before)
+
+    def follow(self, partition: FollowedPartition) -> None:
+        """Follow it from now on, whatever was the case before."""
+        topic, index = partition.topic_partition
+        before = self._take_out(topic, index)
+        self._followed.setdefault(topic, {})[index] = partition
+        self._names_by_id[partition.topic_id] = topic
+        _retire(before)
+
+    def remove(self, topic: str, index: int) -> Replica | None:
+        """Have it no more; those who wait for it are told at once."""
+        removed = self._take_out(topic, index)
+        if removed is not None and topic not in self._led and topic not in self._followed:
+            self._names_by_id.pop(removed.topic_id, None)
+        _retire(removed)
         return removed
 
+    def remove_topic(self, topic: str) -> list[Replica]:
+        """Forget a topic that is gone; those who wait for it are told at once."""
+        removed: list[Replica] = [*self._led.pop(topic, {}).values(), *self._followed.pop(topic, {}).values()]
+        for replica in removed:
+            self._names_by_id.pop(replica.topic_id, None)
+        for replica in removed:
+            _retire(replica)
+        return removed
+
+    def _take_out(self, topic: str, index: int) -> Replica | None:
+        for role in (self._led, self._followed):
+            partitions = role.get(topic)
+            if partitions is not None and index in partitions:
+                taken: Replica = partitions.pop(index)
+                if not partitions:
+                    del role[topic]
+                return taken
+        return None
+
     def find(self, topic: str, index: int) -> Partition | None:
-        partitions = self._topics.get(topic)
+        """The partition if it is led here."""
+        partitions = self._led.get(topic)
         return None if partitions is None else partitions.get(index)
 
     def get(self, topic: str, index: int) -> Partition:
-        """The partition, or UNKNOWN_TOPIC_OR_PARTITION."""
+        """The partition that is led here, or why it is not."""
         try:
-            return self._topics[topic][index]
+            return self._led[topic][index]
         except KeyError:
-            reason = f"there is no partition {topic}-{index} here"
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason) from None
+            raise self._absent(topic, index) from None
+
+    def replica(self, topic: str, index: int) -> Replica | None:
+        """The copy that is here, in whichever role."""
+        return self.find(topic, index) or self._followed.get(topic, {}).get(index)
+
+    def readable(self, topic: str, index: int) -> Replica:
+        """The copy that is here, or why there is none."""
+        replica = self.replica(topic, index)
+        if replica is None:
+            raise self._absent(topic, index)
+        return replica
+
+    def _absent(self, topic: str, index: int) -> ApiError:
+        if index in self._followed.get(topic, {}) or (self._lookup is not None and self._lookup.exists(topic, index)):
+            return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is led elsewhere")
+        return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index} here")
+
+    def led(self) -> list[Partition]:
+        return [partition for topic in self._led.values() for partition in topic.values()]
+
+    def followed(self) -> list[FollowedPartition]:
+        return [partition for topic in self._followed.values() for partition in topic.values()]
 
     def of_topic(self, topic: str) -> list[Partition]:
-        return list(self._topics.get(topic, {}).values())
+        """Those of a topic that are led here."""
+        return list(self._led.get(topic, {}).values())
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """The name of a topic that has an id (KIP-516)."""
-        return self._names_by_id.get(topic_id)
+        """The name of a topic that has an id (KIP-516), be it here or elsewhere."""
+        name = self._names_by_id.get(topic_id)
+        return self._lookup.name_of(topic_id) if name is None and self._lookup is not None else name
+
+
+def _retire(replica: Replica | None) -> None:
+    """Its time is over; the dictionaries say so already, so that whoever is woken finds what is there now."""
+    if isinstance(replica, Partition):
+        replica.resign()
+    elif replica is not None:
+        replica.wake()

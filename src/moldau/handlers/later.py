@@ -1,0 +1,34 @@
+"""An answer that is not ready yet."""
+
+from collections.abc import Callable
+
+from moldau.protocol.schema import RecordData
+
+
+class Later:
+    """Whoever makes it calls `complete` once; whoever sends it asks to be told by `when_done` before that."""
+
+    __slots__ = ("_then", "chunks", "failed")
+
+    def __init__(self) -> None:
+        self._then: Callable[[Later], None] | None = None
+        self.chunks: list[RecordData] | None = None
+        self.failed = False
+
+    def when_done(self, then: Callable[["Later"], None]) -> None:
+        self._then = then
+
+    def complete(self, chunks: list[RecordData]) -> None:
+        self.chunks = chunks
+        if self._then is not None:
+            self._then(self)
+
+    def fail(self) -> None:
+        """There will be no answer."""
+        self.failed = True
+        if self._then is not None:
+            self._then(self)
+
+    def cancel(self) -> None:
+        """The client is gone: nobody wants the answer."""
+        self._then = None

@@ -1,0 +1,47 @@
+"""What a producer that came to the wrong broker is told: who leads, and where that is (KIP-951)."""
+
+from moldau.handlers.context import RequestContext
+from moldau.handlers.current_leaders import WRONG_LEADER, leader_endpoint, leader_of
+from moldau.protocol.messages.k00_produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+PRODUCE_TELLS_LEADERS = 10  # KIP-951
+PRODUCE_BY_TOPIC_ID = 13  # KIP-516
+
+
+def with_leaders(response: ProduceResponse, context: RequestContext) -> ProduceResponse:
+    """The same with leaders where a partition is led elsewhere."""
+    if context.api_version < PRODUCE_TELLS_LEADERS:
+        return response
+    leaders: set[int] = set()
+    for topic in response.responses:
+        results = topic.partition_responses
+        for position, each in enumerate(results):
+            if each.error_code and each.error_code in WRONG_LEADER:
+                results[position], leader_id = _with_leader(each, topic, context)
+                leaders.add(leader_id)
+    if not leaders:
+        return response
+    found = filter(None, (leader_endpoint(context, each) for each in sorted(leaders)))
+    endpoints = [NodeEndpoint(node_id=id_, host=host, port=port, rack=rack) for id_, host, port, rack in found]
+    return ProduceResponse(responses=response.responses, node_endpoints=endpoints)
+
+
+def _with_leader(
+    refused: PartitionProduceResponse, topic: TopicProduceResponse, context: RequestContext
+) -> tuple[PartitionProduceResponse, int]:
+    key = topic.name if context.api_version < PRODUCE_BY_TOPIC_ID else topic.topic_id
+    leader_id, leader_epoch = leader_of(context, key, refused.index)
+    result = PartitionProduceResponse(
+        index=refused.index,
+        error_code=refused.error_code,
+        base_offset=-1,
+        error_message=refused.error_message,
+        current_leader=LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch),
+    )
+    return result, leader_id

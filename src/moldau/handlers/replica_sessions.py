@@ -1,0 +1,259 @@
+"""Fetch sessions of followers (KIP-227): what each follows here, and what of it there is to send.
+
+A leader has hundreds of partitions that a follower follows, and few that grow. So nothing here walks over a session.
+Each of its partitions is in one of three states:
+
+- dirty: there may be something to send;
+- watched: the follower has all of it; the next append makes it dirty, once;
+- told: something was sent, and the follower is about to say where it is now. That makes it dirty or watched.
+
+A partition that had an error to tell leaves the session until the follower names it again.
+"""
+
+import asyncio
+from random import Random
+from typing import Protocol
+
+from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.replication.partition import Partition
+
+NO_SESSION = 0
+FIRST_EPOCH = 0
+EPOCH_MAX = 2**31 - 1
+
+TIMER_TOLERANCE_S = 0.001
+"""Timers have milliseconds: one that fires early by a fraction is on time."""
+
+Key = tuple[str | bytes, int]
+
+
+class Waiting(Protocol):
+    """A fetch that waits for its session to have something to send."""
+
+    def attempt(self, time_is_up: bool) -> bool:
+        """Answer if there is enough, or in any case if the time is up; whether it did."""
+        ...
+
+
+class Followed:
+    """One partition of a session."""
+
+    __slots__ = (
+        "_session",
+        "fetch_offset",
+        "key",
+        "max_bytes",
+        "partition",
+        "sent_high_watermark",
+        "sent_log_start",
+    )
+
+    def __init__(self, session: "ReplicaSession", key: Key, partition: Partition) -> None:
+        self._session = session
+        self.key = key
+        self.partition = partition
+        self.fetch_offset = 0
+        self.max_bytes = 0
+        self.sent_high_watermark = -1
+        self.sent_log_start = -1
+        if session.tells_high_watermarks:
+            partition.waiters[self] = None
+
+    @property
+    def is_news(self) -> bool:
+        """Whether the follower does not know where the log starts or how far it is committed."""
+        partition = self.partition
+        return (
+            self.sent_high_watermark != partition.high_watermark
+            or self.sent_log_start != partition.log.log_start_offset
+        )
+
+    def is_at(self, offset: int) -> None:
+        """Dirty or watched: the follower has all below `offset`."""
+        self.fetch_offset = offset
+        partition = self.partition
+        if offset < partition.log.log_end_offset:
+            partition.replica_waiters.pop(self, None)
+            self._session.dirty[self] = None
+        else:
+            self.watch()
+        if self.is_news:
+            self._session.untold[self] = None
+
+    def watch(self) -> None:
+        """There is nothing to send until it grows."""
+        self._session.dirty.pop(self, None)
+        self.partition.replica_waiters[self] = None
+
+    def told(self) -> None:
+        """The follower is about to say where it is."""
+        self._session.dirty.pop(self, None)
+        self.partition.replica_waiters.pop(self, None)
+
+    def note_sent(self) -> None:
+        """The follower is being told how far the log is committed and where it starts."""
+        partition, log = self.partition, self.partition.log
+        self.sent_high_watermark = partition.high_watermark
+        self.sent_log_start = log.log_start_offset
+        if partition.high_watermark < log.log_end_offset:
+            self._session.untold[self] = None
+        else:
+            self._session.untold.pop(self, None)
+
+    def grown(self, partition: Partition) -> None:
+        partition.replica_waiters.pop(self, None)
+        self._session.dirty[self] = None
+        self._session.wake()
+
+    def advanced(self, _: int) -> None:
+        """The high watermark moved, and consumers may be reading from the follower (KIP-392)."""
+        self._session.untold[self] = None
+        self._session.news_is_due = True
+        self._session.wake()
+
+    def leave(self) -> None:
+        session = self._session
+        session.dirty.pop(self, None)
+        session.untold.pop(self, None)
+        self.partition.replica_waiters.pop(self, None)
+        self.partition.waiters.pop(self, None)
+        session.partitions.pop(self.key, None)
+
+
+class ReplicaSession:
+    """What one follower follows on this broker."""
+
+    __slots__ = (
+        "_deadline",
+        "_is_woken",
+        "_loop",
+        "_timer",
+        "_waiting",
+        "dirty",
+        "epoch",
+        "id",
+        "news_is_due",
+        "news_told_ms",
+        "partitions",
+        "tells_high_watermarks",
+        "untold",
+        "uses_topic_ids",
+    )
+
+    def __init__(self, session_id: int, *, uses_topic_ids: bool, tells_high_watermarks: bool) -> None:
+        self.id = session_id
+        self.epoch = 1
+        self.uses_topic_ids = uses_topic_ids
+        self.tells_high_watermarks = tells_high_watermarks
+        """At once, and not with the next records."""
+        self.partitions: dict[Key, Followed] = {}
+        self.dirty: dict[Followed, None] = {}
+        self.untold: dict[Followed, None] = {}
+        """Those whose high watermark was below the log's end when it was told: there will be news of them."""
+        self.news_is_due = False
+        self.news_told_ms = 0
+        self._loop = asyncio.get_running_loop()
+        self._waiting: Waiting | None = None
+        self._is_woken = False
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def next_epoch(self) -> None:
+        """A request has come that continues the session. Answers go out in order, so what waits is answered first."""
+        self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
+        if self._waiting is not None:
+            self.interrupt()
+
+    def follow(self, key: Key, partition: Partition) -> Followed:
+        """The partition as it is followed; a leader of another epoch is another partition."""
+        followed = self.partitions.get(key)
+        if followed is not None:
+            if followed.partition is partition:
+                return followed
+            followed.leave()
+        followed = self.partitions[key] = Followed(self, key, partition)
+        return followed
+
+    def wait(self, waiting: Waiting, max_wait_ms: int) -> None:
+        """Let it try whenever something grew, until it has answered or the time is up."""
+        self._waiting = waiting
+        self._deadline = self._loop.time() + max_wait_ms / 1000
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._deadline, self._check_time)
+
+    def stop_waiting(self, waiting: Waiting) -> None:
+        """The follower's connection is gone."""
+        if self._waiting is waiting:
+            self._waiting = None
+
+    def wake(self) -> None:
+        """Look again at the end of the loop's turn, so that several appends of one wake-up go into one answer."""
+        if self._waiting is not None and not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._is_woken = False
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.attempt(False):
+            self._waiting = waiting
+
+    def _check_time(self) -> None:
+        """One timer for all requests: it is set anew only when it fires."""
+        self._timer = None
+        if self._waiting is None:
+            return
+        if self._deadline > self._loop.time() + TIMER_TOLERANCE_S:
+            self._timer = self._loop.call_at(self._deadline, self._check_time)
+        else:
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Whoever waits gets an answer now: the time is up, or the follower asks anew."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.attempt(True)
+
+    def close(self) -> None:
+        self.interrupt()
+        if self._timer is not None:
+            self._timer.cancel()
+        for followed in tuple(self.partitions.values()):
+            followed.leave()
+
+
+class ReplicaSessions:
+    """One session for each follower. They are as many as brokers, and are never evicted."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._sessions: dict[int, ReplicaSession] = {}
+
+    def of(self, replica_id: int) -> ReplicaSession | None:
+        return self._sessions.get(replica_id)
+
+    def begin(self, replica_id: int, *, uses_topic_ids: bool, tells_high_watermarks: bool) -> ReplicaSession:
+        """A new session, in place of the one before."""
+        before = self._sessions.pop(replica_id, None)
+        if before is not None:
+            before.close()
+        session = ReplicaSession(
+            self._random.randrange(1, EPOCH_MAX),
+            uses_topic_ids=uses_topic_ids,
+            tells_high_watermarks=tells_high_watermarks,
+        )
+        self._sessions[replica_id] = session
+        return session
+
+    def go_on(self, replica_id: int, session_id: int, epoch: int, *, uses_topic_ids: bool) -> ReplicaSession:
+        """The session that a request belongs to; raises ApiError for the session errors of KIP-227."""
+        session = self._sessions.get(replica_id)
+        if session is None or session.id != session_id:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {session_id}")
+        if session.uses_topic_ids != uses_topic_ids:
+            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session is by topic name or by id, not both")
+        if session.epoch != epoch:
+            reason = f"fetch session {session.id} is at epoch {session.epoch}, not {epoch}"
+            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, reason)
+        session.next_epoch()
+        return session

@@ -1,0 +1,230 @@
+"""What becomes of a leader's wish for other in-sync replicas, for every answer that the store can give."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from moldau.broker import isr_changes
+from moldau.broker.isr_changes import IsrChanging
+from moldau.cluster.changes import Change, StateChange, applied
+from moldau.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from moldau.cluster.metadata import Conflict
+from moldau.cluster.store import Operation, SessionLost
+from moldau.core.clock import ManualClock
+from moldau.replication.partition import Partition
+from moldau.replication.replicas import Replicas
+from tests.log.helpers import PARTITION, memory_log
+
+TOPIC, INDEX = PARTITION
+TOPIC_ID = b"t" * 16
+TURNS = 100
+"""Of the loop, after which everything has happened: pauses are none here."""
+
+
+class Store:
+    """Metadata whose next answers the test has laid out; without any it does what it is asked."""
+
+    def __init__(self) -> None:
+        state = PartitionImage(1, 5, (1,), (1, 2, 3), 7)
+        empty = PartitionImage(-1, 0, (1,), (1,), 0)
+        topic = TopicImage(TOPIC, TOPIC_ID, (*[empty] * INDEX, state), {})
+        brokers = {each: BrokerInfo(each, None, (), epoch=10) for each in (1, 2, 3)}
+        self.image = ClusterImage(brokers=brokers, topics={TOPIC: topic})
+        self.answers: list[str] = []
+        self.writes: list[tuple[int, ...]] = []
+        self.ids = {TOPIC: TOPIC_ID}
+        self._listeners: list[Callable[[ClusterImage, ClusterImage], None]] = []
+
+    def subscribe(self, listener: Callable[[ClusterImage, ClusterImage], None]) -> None:
+        self._listeners.append(listener)
+
+    def publish(self, image: ClusterImage) -> None:
+        old, self.image = self.image, image
+        for listener in self._listeners:
+            listener(old, image)
+
+    async def topic_id_now(self, names: Sequence[str]) -> dict[str, bytes]:
+        return {name: self.ids[name] for name in names if name in self.ids}
+
+    async def write(self, changes: Sequence[Change], guards: Sequence[Operation] = ()) -> None:
+        await asyncio.sleep(0)
+        answer = self.answers.pop(0) if self.answers else "yes"
+        (change,) = changes
+        assert isinstance(change, StateChange)
+        assert change.state.partition_epoch == self.state.partition_epoch
+        self.writes.append(change.state.isr)
+        assert len(guards) == len(set(change.state.isr) - set(self.state.isr)), "joiners are checked"
+        if answer == "lost":
+            raise SessionLost("nobody knows")
+        if answer == "no":
+            raise Conflict("somebody was first")
+        self.publish(applied(self.image, changes))
+
+    @property
+    def state(self) -> PartitionImage:
+        return self.image.topics[TOPIC].partitions[INDEX]
+
+
+class Bench:
+    """Broker 1 leads alone; 2 and 3 may join."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self.services = SimpleNamespace(
+            metadata=self.store, replicas=Replicas(), connected=True, clock=ManualClock(), config=None
+        )
+        self.changing = IsrChanging(asyncio.get_running_loop(), cast(Any, self.services))
+        self.partition = Partition(
+            TOPIC_ID,
+            memory_log(),
+            5,
+            (1,),
+            broker_id=1,
+            replicas=(1, 2, 3),
+            partition_epoch=7,
+            isr_changes=self.changing,
+            clock=self.services.clock,
+        )
+        self.services.replicas.lead(self.partition)
+        self.store.subscribe(self._follow)
+
+    def _follow(self, _: ClusterImage, new: ClusterImage) -> None:
+        state = new.topics[TOPIC].partitions[INDEX]
+        self.partition.update(state.isr, state.replicas, state.partition_epoch)
+
+    def fetched(self, replica_id: int, broker_epoch: int = 10) -> None:
+        self.partition.replica_fetched(replica_id, broker_epoch, 0, 0, self.services.clock.monotonic_ms())
+
+    def restart(self, broker_id: int) -> None:
+        self.store.publish(self.store.image.with_broker(BrokerInfo(broker_id, None, (), epoch=11)))
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isr_changes, "RETRY_S", 0)
+
+
+def run(test: Callable[[Bench], Awaitable[None]]) -> None:
+    async def main() -> None:
+        bench = Bench()
+        await test(bench)
+        await bench.changing.close()
+
+    asyncio.run(main())
+
+
+async def turns() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+def test_a_follower_that_has_everything_joins_and_so_does_the_next() -> None:
+    async def test(bench: Bench) -> None:
+        bench.fetched(2)
+        bench.fetched(3)
+        await turns()
+        assert bench.store.writes == [(1, 2), (1, 2, 3)]
+        assert bench.partition.in_sync_replicas == (1, 2, 3)
+
+    run(test)
+
+
+def test_a_refused_wish_is_taken_back() -> None:
+    async def test(bench: Bench) -> None:
+        bench.store.answers = ["no", "no"]
+        bench.fetched(2)
+        await turns()
+        assert bench.store.writes == [(1, 2), (1, 2)], "once with others, once alone"
+        assert bench.partition.pending_isr is None
+        assert bench.partition.maximal_isr == {1}
+
+    run(test)
+
+
+def test_a_wish_with_an_unknown_outcome_counts_and_is_tried_again() -> None:
+    async def test(bench: Bench) -> None:
+        bench.store.answers = ["lost"]
+        bench.fetched(2)
+        assert bench.partition.maximal_isr == {1, 2}
+        await turns()
+        assert bench.store.writes == [(1, 2), (1, 2)]
+        assert bench.partition.in_sync_replicas == (1, 2)
+
+    run(test)
+
+
+def test_an_unknown_outcome_is_fenced_before_the_wish_is_taken_back() -> None:
+    """The first attempt may still arrive: only a newer version keeps it out for ever."""
+
+    async def test(bench: Bench) -> None:
+        bench.store.answers = ["lost", "no", "no"]
+        bench.fetched(2)
+        await turns()
+        assert bench.store.writes == [(1, 2), (1, 2), (1, 2), (1,), (1, 2)], "the fourth raises the version"
+        assert bench.partition.partition_epoch == 9
+
+    run(test)
+
+
+def test_a_broker_that_was_restarted_meanwhile_is_not_let_in_for_what_it_had() -> None:
+    async def test(bench: Bench) -> None:
+        bench.fetched(2)
+        bench.restart(2)
+        await turns()
+        assert bench.store.writes == []
+        assert bench.partition.pending_isr is None
+        bench.fetched(2, broker_epoch=11)
+        await turns()
+        assert bench.store.writes == [(1, 2)]
+
+    run(test)
+
+
+def test_a_follower_that_was_quicker_than_the_news_of_it_joins_when_they_come() -> None:
+    async def test(bench: Bench) -> None:
+        bench.fetched(2, broker_epoch=11)
+        assert bench.partition.pending_isr is None
+        bench.restart(2)
+        await turns()
+        assert bench.partition.in_sync_replicas == (1, 2)
+
+    run(test)
+
+
+def test_the_versions_of_another_topic_of_the_same_name_are_not_ours() -> None:
+    async def test(bench: Bench) -> None:
+        bench.store.ids = {TOPIC: b"another topic id"}
+        bench.fetched(2)
+        await turns()
+        assert bench.store.writes == []
+
+    run(test)
+
+
+def test_nothing_is_written_without_a_session_and_all_of_it_with_the_next() -> None:
+    async def test(bench: Bench) -> None:
+        bench.fetched(2)
+        bench.services.connected = False
+        await turns()
+        assert bench.store.writes == []
+        bench.services.connected = True
+        bench.changing.session_changed(True)
+        await turns()
+        assert bench.partition.in_sync_replicas == (1, 2)
+
+    run(test)
+
+
+def test_who_is_shutting_down_or_has_no_disk_for_it_does_not_join() -> None:
+    async def test(bench: Bench) -> None:
+        two, three = (bench.store.image.brokers[each] for each in (2, 3))
+        image = bench.store.image.with_broker(two._replace(shutting_down=True))
+        bench.store.publish(image.with_broker(three._replace(offline={TOPIC: (INDEX,)})))
+        bench.fetched(2)
+        bench.fetched(3)
+        assert bench.partition.pending_isr is None
+
+    run(test)
