@@ -187,8 +187,8 @@ def test_a_follower_becomes_a_copy_of_the_leader() -> None:
     for number in range(10):
         append(leader, idempotent(number, producer_id=9), leader_epoch=2 + number // 5)
     follower = memory_log(small_segments(1000))
-    result = follower.append_as_follower(as_sent_by(leader), NOW_MS)
-    assert result == AppendResult(0, 11, -1, False)
+    assert follower.append_as_follower(as_sent_by(leader), NOW_MS) == leader.size_bytes == follower.size_bytes
+    assert follower.log_end_offset == 12
     assert as_sent_by(follower) == as_sent_by(leader)
     assert follower.leader_epochs.entries() == leader.leader_epochs.entries()
     assert follower.aborted_transactions(0, 100) == leader.aborted_transactions(0, 100) == [AbortedTxn(7, 0, 1, 2)]
@@ -201,7 +201,7 @@ def test_a_batch_cut_off_in_the_answer_is_left_for_the_next() -> None:
     data = as_sent_by(leader)
     follower.append_as_follower(data[:-1], NOW_MS)
     assert follower.log_end_offset == 2
-    assert follower.append_as_follower(data[:10], NOW_MS) is None
+    assert follower.append_as_follower(data[:10], NOW_MS) == 0
 
 
 def test_a_follower_refuses_offsets_that_it_has() -> None:

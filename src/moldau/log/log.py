@@ -34,7 +34,7 @@ from moldau.log.segments import Segments
 from moldau.log.timestamps import TimestampOffset, find_max_timestamp, find_timestamp
 from moldau.log.txn_index import AbortedTxn
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.records.batch import BatchHeader, EndTxnMarker, read_end_txn_marker, split_batches, stamp
+from moldau.records.batch import BatchHeader, EndTxnMarker, read_end_txn_marker, read_sent_batches, stamp
 from moldau.records.validate import PreparedBatch
 
 logger = logging.getLogger(__name__)
@@ -182,51 +182,68 @@ class Log:
         append_time = timestamp if attributes & _LOG_APPEND_TIME else NO_TIMESTAMP
         return AppendResult(base_offset, last_offset, append_time, False)
 
-    def append_as_follower(self, data: Buffer, now_ms: int) -> AppendResult | None:
-        """Append batches as the leader sent them, without one that is cut off at the end. None: no whole batch."""
+    def append_as_follower(self, data: Buffer, now_ms: int) -> int:
+        """Append batches as the leader sent them, without one that is cut off at the end; the bytes appended."""
         if self.failure is not None:
             raise self._unavailable()
-        batches = split_batches(data, partial_end=True)
-        if not batches:
-            return None
-        self._check_order(batches)
-        size = sum(header.size for header, _ in batches)
-        last_offset = batches[-1][0].last_offset
-        if self._fits(self.segments.active, size, last_offset, batches[-1][0].max_timestamp, now_ms):
-            self._append_as_sent(batches, memoryview(data)[:size], now_ms)
+        headers, size = read_sent_batches(data, self.log_end_offset)
+        if not headers:
+            return 0
+        view = memoryview(data)
+        _, _, _, _, _, _, delta, _, timestamp, _, _, _, _ = last = headers[-1]
+        last_offset = last.base_offset + delta
+        segment = self.segments.active
+        config, size_max, offset_max, timestamp_max = segment.room
+        if (
+            segment.size + size <= size_max
+            and last_offset <= offset_max
+            and timestamp <= timestamp_max
+            and config is self.config
+        ):
+            self._append_as_sent(segment, headers, view[:size], now_ms)
+        elif self._fits(segment, size, last_offset, timestamp, now_ms):
+            self._append_as_sent(self._segment_for_sent(last, size, now_ms), headers, view[:size], now_ms)
         else:
-            for header, batch in batches:
-                self._append_as_sent([(header, batch)], batch, now_ms)
-        return AppendResult(batches[0][0].base_offset, last_offset, NO_TIMESTAMP, False)
+            self._append_singly(headers, view, now_ms)
+        return size
 
-    def _check_order(self, batches: list[tuple[BatchHeader, memoryview]]) -> None:
-        expected = self.log_end_offset
-        for header, _ in batches:
-            if header.base_offset < expected or header.last_offset_delta < 0:
-                raise ApiError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE,
-                    f"{self.topic_partition}: offset {header.base_offset} was sent, {expected} is due",
-                )
-            expected = header.next_offset
+    def _append_singly(self, headers: list[BatchHeader], data: memoryview, now_ms: int) -> None:
+        """Append batches one by one: a new segment begins somewhere among them."""
+        position = 0
+        for header in headers:
+            segment = self._segment_for_sent(header, header.size, now_ms)
+            self._append_as_sent(segment, [header], data[position : position + header.size], now_ms)
+            position += header.size
 
-    def _append_as_sent(self, batches: list[tuple[BatchHeader, memoryview]], data: memoryview, now_ms: int) -> None:
-        """Append batches, which are `data` together, to one segment in one write."""
-        last = batches[-1][0]
+    def _segment_for_sent(self, last: BatchHeader, size: int, now_ms: int) -> Segment:
         try:
-            segment = self._segment_for(len(data), last.last_offset, last.max_timestamp, now_ms)
-            position = segment.write((data,), len(data))
+            return self._segment_for(size, last.last_offset, last.max_timestamp, now_ms)
+        except OSError as error:
+            raise self._append_failed(error) from error
+
+    def _append_as_sent(self, segment: Segment, headers: list[BatchHeader], data: memoryview, now_ms: int) -> None:
+        """Append batches, which are `data` together, to one segment in one write."""
+        try:
+            position = start = segment.write((data,), len(data))
         except OSError as error:
             raise self._append_failed(error) from error
         self.size_bytes += len(data)
-        for header, batch in batches:
-            self._take_in(segment, position, header, batch, now_ms)
-            position += header.size
+        self.log_end_offset = headers[-1].next_offset
+        epochs, producers, note = self.leader_epochs, self.producers, segment.note
+        for header in headers:
+            base, length, epoch, _, _, attributes, delta, _, timestamp, producer_id, _, _, _ = header
+            if epoch > epochs.latest:
+                epochs.assign(epoch, base)
+            size = length + _LOG_OVERHEAD
+            note(base, base + delta, timestamp, position, size)
+            if producer_id >= 0:
+                if attributes & _CONTROL:
+                    self._replay_marker(segment, header, data[position - start : position - start + size], now_ms)
+                else:
+                    producers.update(header, base, now_ms)
+            position += size
 
-    def _take_in(self, segment: Segment, position: int, header: BatchHeader, batch: memoryview, now_ms: int) -> None:
-        if header.partition_leader_epoch > self.leader_epochs.latest:
-            self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
-        segment.note(header.base_offset, header.last_offset, header.max_timestamp, position, header.size)
-        self.log_end_offset = header.next_offset
+    def _replay_marker(self, segment: Segment, header: BatchHeader, batch: memoryview, now_ms: int) -> None:
         aborted = self.producers.replay(header, lambda: batch, now_ms)
         if aborted is not None:
             self._add_aborted(segment, aborted)
@@ -429,6 +446,7 @@ class Log:
     def truncate_to(self, offset: int) -> bool:
         """Cut off everything from `offset` on, as a follower that went another way than the new leader."""
         if offset >= self.log_end_offset:
+            self.leader_epochs.truncate_from_end(offset)  # an epoch without a record yet is given up, too
             return False
         if offset < self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)

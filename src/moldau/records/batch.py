@@ -33,6 +33,7 @@ __all__ = [
     "iter_records",
     "read_end_txn_marker",
     "read_header",
+    "read_sent_batches",
     "records_data",
     "renumber",
     "reseal",
@@ -187,6 +188,35 @@ def split_batches(buffer: Buffer, *, partial_end: bool = False) -> list[tuple[Ba
         batches.append((header, view[position : position + header.size]))
         position += header.size
     return batches
+
+
+def read_sent_batches(buffer: Buffer, next_offset: int) -> tuple[list[BatchHeader], int]:
+    """The headers of batches that a leader sent to one who has all below `next_offset`, and the bytes they take.
+
+    Every batch is checked, and that they come in order. One that is cut off at the end is left out.
+    """
+    view = memoryview(buffer)
+    position, end = 0, len(view)
+    headers: list[BatchHeader] = []
+    while end - position >= BATCH_HEADER_BYTES:
+        header = _new_tuple(BatchHeader, _unpack_header(view, position))
+        base_offset, length, _, magic, crc, _, delta, _, _, _, _, _, _ = header
+        stop = position + LOG_OVERHEAD + length
+        if stop > end:
+            break
+        if magic != MAGIC_V2 or length < BATCH_LENGTH_MIN:
+            read_header(view, position)
+        if crc32c(view[position + CRC_START : stop]) != crc:
+            check_batch(view, header, position)
+        if base_offset < next_offset or delta < 0:
+            reason = f"the batch at offset {base_offset} was sent, {next_offset} is due"
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
+        next_offset = base_offset + delta + 1
+        headers.append(header)
+        position = stop
+    if position < end and not is_cut_off(view, position):
+        read_header(view, position)
+    return headers, position
 
 
 def is_cut_off(buffer: Buffer, position: int) -> bool:
