@@ -52,13 +52,13 @@ class ManualDisk:
 class Bench:
     """Made inside the event loop."""
 
-    def __init__(self, properties: dict[str, str] | None = None) -> None:
+    def __init__(self, properties: dict[str, str] | None = None, *, replicas: Sequence[int] = (1,)) -> None:
         config, _ = BrokerConfig.parse(properties or {})
         self.clock = ManualClock()
         self.disk = ManualDisk()
         topic_config = TopicConfig.of(config, {"cleanup.policy": "compact"})
         opened = Log.open(MemoryFiles(), self.clock, "/o-0", TopicPartition("o", 0), topic_config)
-        self.partition = Partition(b"o" * 16, opened, 0, (1,))
+        self.partition = Partition(b"o" * 16, opened, 0, (1,), broker_id=1, replicas=replicas, clock=self.clock)
         services = SimpleNamespace(
             clock=self.clock,
             durability=Durability("group", self.disk),
@@ -137,7 +137,7 @@ def test_an_answer_waits_for_the_disk_and_so_does_who_reads_after_it() -> None:
 
 def test_a_write_that_the_log_refuses_changes_nothing() -> None:
     async def test() -> None:
-        bench = Bench({"min.insync.replicas": "2"})
+        bench = Bench({"min.insync.replicas": "2"}, replicas=(1, 2))
         host = await bench.active()
         assert refusal(host.write(commit(1))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert committed(host) == []

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from moldau.broker.kraft import KraftMetadata
 from moldau.cluster import znodes
 from moldau.cluster.metadata import Metadata
-from moldau.cluster.store import MetadataStore, ensure_path
+from moldau.cluster.store import MetadataStore, NodeExists, ensure_path
 from moldau.cluster.topic_names import INTERNAL_TOPICS
 from moldau.core.broker_config import validate_dynamic
 from moldau.core.config import ConfigError
@@ -35,7 +35,10 @@ async def keep_cluster_id(store: MetadataStore, identity: dict[str, str]) -> boo
         return False
     if "cluster.id" in identity:
         await ensure_path(store, "/cluster")
-        await store.create(znodes.CLUSTER_ID, znodes.cluster_id_json(identity["cluster.id"]))
+        try:
+            await store.create(znodes.CLUSTER_ID, znodes.cluster_id_json(identity["cluster.id"]))
+        except NodeExists:
+            return False  # another broker was quicker
     return True
 
 

@@ -9,18 +9,24 @@ from random import SystemRandom
 
 from moldau.broker.adoption import adopt, keep_cluster_id, recorded_identity
 from moldau.broker.cleaning import Cleaning
+from moldau.broker.cluster_member import ClusterMember
+from moldau.broker.controlling import Controller
 from moldau.broker.dispatch import Dispatcher
-from moldau.broker.following import WHOLE_CLUSTER, Follower
+from moldau.broker.fetching import Fetchers
+from moldau.broker.following import WHOLE_CLUSTER
 from moldau.broker.group_commit import GroupCommit
 from moldau.broker.groups import GroupCoordinator
 from moldau.broker.listeners import Listeners
+from moldau.broker.refreshing import Refreshing
+from moldau.broker.registration import BrokerStartError
+from moldau.broker.store_choice import choose_store, lock_siblings, looks_for_siblings, open_store, remember
 from moldau.broker.tasks import Periodic
-from moldau.cluster.embedded import EmbeddedStore
-from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint
+from moldau.cluster.image import NO_TOPIC_ID, BrokerInfo, Endpoint
 from moldau.cluster.metadata import Metadata
+from moldau.cluster.store import MetadataStore, StoreError
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock, SystemClock
-from moldau.core.files import Files
+from moldau.core.files import DirectoryLock, Files
 from moldau.core.ids import BrokerId, TopicPartition
 from moldau.core.listeners import Listener
 from moldau.core.real_files import RealFiles
@@ -34,15 +40,14 @@ from moldau.replication.replicas import Replicas
 
 log = logging.getLogger(__name__)
 
-METADATA_FILE = "metadata.sqlite"
 SYNC_THREADS = 4
 COLD_READ_THREADS = 2
 IDLE_CHECK_MS_MAX = 10_000
 INTERVAL_MS_MAX = 86_400_000
-
-
-class BrokerStartError(Exception):
-    """The broker cannot start; the message says what to do about it."""
+SIBLINGS_START_S_MAX = 30.0
+SIBLINGS_LOOK_AGAIN_S = 0.01
+TAKING_OVER_MS = 2_000
+"""How long an old registration of ours may take to go, beyond what its session takes to end."""
 
 
 class Broker:
@@ -60,7 +65,9 @@ class Broker:
         self._background: set[asyncio.Future[None]] = set()
         self._services: Services
         self._listeners: Listeners
-        self._store: EmbeddedStore
+        self._metadata: Metadata
+        self._member: ClusterMember
+        self.store: MetadataStore
         self._logs = LogManager(
             self._files,
             self._clock,
@@ -79,6 +86,14 @@ class Broker:
         """The parts, for tests."""
         return self._services
 
+    @property
+    def controller(self) -> Controller:
+        return self._member.controller
+
+    @property
+    def fetchers(self) -> Fetchers:
+        return self._member.fetchers
+
     async def start(self) -> None:
         """Open the data, then the ports."""
         self._loop = asyncio.get_running_loop()
@@ -88,22 +103,40 @@ class Broker:
             await self._open_store()
             self._open_logs()
             await self._bind()
-        except (DirectoryError, OSError) as error:
+            await self._join_cluster()
+        except (DirectoryError, OSError, StoreError, BrokerStartError) as error:
             await self._release()
-            raise BrokerStartError(str(error)) from error
-        await self._join_cluster()
+            raise BrokerStartError(_reason(error)) from error
         await self._listeners.accept()
         self._start_tasks()
 
     async def _open_store(self) -> None:
-        directory = self._config.data_directories[0]
-        self._store = EmbeddedStore(os.path.join(directory, METADATA_FILE))
-        identity = recorded_identity(self._logs.directories)
-        self._is_new = await keep_cluster_id(self._store, identity)
-        self._metadata = Metadata(self._store, self._clock, os.urandom)
-        await self._metadata.load()
-        self.broker_id = await self._choose_broker_id(identity)
-        self._logs.claim(self.broker_id, self._metadata.image.cluster_id)
+        siblings = await self._turn_among_siblings()
+        try:
+            place = choose_store(self._config, self._files)
+            self.store = open_store(place, self._config, self._files)
+            identity = recorded_identity(self._logs.directories)
+            self._is_new = await keep_cluster_id(self.store, identity)
+            self._refreshing = Refreshing(self._loop, lambda: self._metadata.refresh())
+            self._metadata = Metadata(self.store, self._clock, os.urandom, self._refreshing.stale)
+            await self._metadata.load()
+            self.broker_id = await self._choose_broker_id(identity)
+            self._logs.claim(self.broker_id, self._metadata.image.cluster_id)
+            if place.is_joined:
+                remember(self._config, self._files, place)
+        finally:
+            if siblings is not None:
+                siblings.release()
+
+    async def _turn_among_siblings(self) -> DirectoryLock | None:
+        """New brokers side by side start one after the other, so that the second finds what the first has made."""
+        deadline = self._loop.time() + SIBLINGS_START_S_MAX
+        while looks_for_siblings(self._config, self._files) and self._loop.time() < deadline:
+            lock = lock_siblings(self._config, self._files)
+            if lock is not None:
+                return lock
+            await asyncio.sleep(SIBLINGS_LOOK_AGAIN_S)
+        return None
 
     async def _choose_broker_id(self, identity: dict[str, str]) -> BrokerId:
         """The configured one, else the one this directory had before, else a new one."""
@@ -132,7 +165,18 @@ class Broker:
         )
         self._groups = GroupCoordinator(self._loop, self._services, lambda: os.urandom(16))
         self._services.groups = self._groups
-        self._logs.load()
+        self._logs.load(image.topic_names_by_id)
+        if not self._is_new:
+            self._set_strays_aside()
+
+    def _set_strays_aside(self) -> None:
+        """Logs of topics that were deleted, or made anew, while this broker was down."""
+        topics = self._metadata.image.topics
+        for each in self._logs:
+            topic = topics.get(each.topic_partition.topic)
+            if topic is None or {topic.topic_id, each.topic_id or topic.topic_id} - {topic.topic_id, NO_TOPIC_ID}:
+                log.warning("%s is of a topic that is gone: its directory is renamed", each.topic_partition)
+                self._logs.set_stray(each.topic_partition)
 
     async def _bind(self) -> None:
         services = self._services
@@ -148,16 +192,25 @@ class Broker:
             self.addresses.append(str(bound))
 
     async def _join_cluster(self) -> None:
-        metadata = self._metadata
-        follower = Follower(self._services)
         rack = self._config.optional_string("broker.rack")
-        await metadata.register_broker(BrokerInfo(self.broker_id, rack, tuple(self._endpoints)))
-        await metadata.claim_controller(self.broker_id)
+        self._member = ClusterMember(
+            self._loop,
+            self._services,
+            self.store,
+            self._groups,
+            BrokerInfo(self.broker_id, rack, tuple(self._endpoints)),
+            patience_s=self._patience_ms() / 1000,
+            on_failed=self._fail,
+        )
+        await self._member.register()
         if self._is_new:
-            await adopt(metadata, self._logs, self._files, self.broker_id)
-        for listener in (follower.image_changed, self._groups.image_changed):
-            listener(ClusterImage(), metadata.image)
-            metadata.subscribe(listener)
+            await adopt(self._metadata, self._logs, self._files, self.broker_id)
+        self._member.take_part()
+
+    def _patience_ms(self) -> int:
+        """A process that is gone is noticed at once on one machine, and only by its silence in an ensemble."""
+        far_away = self._config.optional_string("zookeeper.connect")
+        return TAKING_OVER_MS + (self._config.int("zookeeper.session.timeout.ms") if far_away else 0)
 
     def _topic_config(self, topic: str) -> TopicConfig:
         known = self._metadata.image.topics.get(topic)
@@ -171,15 +224,25 @@ class Broker:
         self._periodic = [
             Periodic(self._loop, interval("log.retention.check.interval.ms"), self._apply_retention),
             Periodic(self._loop, interval("log.flush.offset.checkpoint.interval.ms"), self._checkpoint),
+            Periodic(self._loop, interval("replica.high.watermark.checkpoint.interval.ms"), self._checkpoint_marks),
             Periodic(self._loop, interval("log.flush.scheduler.interval.ms"), self._flush_due),
             Periodic(self._loop, interval("log.cleaner.backoff.ms"), self._cleaning.look),
             Periodic(self._loop, interval("offsets.retention.check.interval.ms"), self._groups.expire_offsets),
             Periodic(self._loop, self._idle_check_ms, self._listeners.close_idle),
+            Periodic(self._loop, self._lag_check_ms, self._member.isr_changes.check_lag),
         ]
+        if self._config.bool("auto.leader.rebalance.enable"):
+            self._periodic.append(Periodic(self._loop, self._rebalance_ms, self._member.controller.rebalance))
 
     def _idle_check_ms(self) -> int:
         idle_ms = self._services.config.long("connections.max.idle.ms")
         return min(IDLE_CHECK_MS_MAX, idle_ms // 2) if idle_ms > 1 else IDLE_CHECK_MS_MAX
+
+    def _lag_check_ms(self) -> int:
+        return max(1, self._services.config.long("replica.lag.time.max.ms") // 2)
+
+    def _rebalance_ms(self) -> int:
+        return min(INTERVAL_MS_MAX, 1000 * self._services.config.long("leader.imbalance.check.interval.seconds"))
 
     def _apply_retention(self) -> None:
         now_ms = self._clock.now_ms()
@@ -198,6 +261,10 @@ class Broker:
 
         self._in_thread(work)
 
+    def _checkpoint_marks(self) -> None:
+        marks = self._high_watermarks()
+        self._in_thread(lambda: self._logs.checkpoint_high_watermarks(marks))
+
     def _flush_due(self) -> None:
         """`flush.ms`: sync what was appended longer ago than that."""
         self._in_thread(lambda: [each.sync() for each in self._logs if each.log_end_offset > each.recovery_point])
@@ -210,31 +277,59 @@ class Broker:
     def _high_watermarks(self) -> dict[TopicPartition, int]:
         return {partition.topic_partition: partition.high_watermark for partition in self._services.replicas}
 
-    def _directory_failed(self, path: str, _: Sequence[Log]) -> None:
+    def _directory_failed(self, path: str, logs: Sequence[Log]) -> None:
         """A broker without a directory left has nothing to serve: whoever runs it stops it. May come from a thread."""
+        partitions = [each.topic_partition for each in logs]
+        self._loop.call_soon_threadsafe(self._partitions_failed, partitions)
         if all(directory.failure is not None for directory in self._logs.directories):
-            log.critical("%s failed and no data directory is left", path)
-            self._loop.call_soon_threadsafe(self.failed.set)
+            self._loop.call_soon_threadsafe(self._fail, f"{path} failed and no data directory is left")
+
+    def _partitions_failed(self, partitions: list[TopicPartition]) -> None:
+        if self._periodic:  # else the start is under way and sees for itself
+            self._member.directory_failed(partitions)
+
+    def _fail(self, reason: str) -> None:
+        log.critical("%s", reason)
+        self.failed.set()
 
     async def stop(self) -> None:
-        """Answer nobody any more, then leave the files so that the next start has nothing to check."""
-        for task in self._periodic:
-            task.stop()
-        self._groups.close()
-        self._listeners.close()
-        await self._cleaning.stop()
-        if self._background:
-            await asyncio.wait(self._background)
+        """Let others lead, answer nobody any more, then leave the files so that the next start has nothing to check."""
+        await self._member.hand_over()
+        await self._end()
         self._logs.close(self._high_watermarks(), self._threads)
         await self._release()
 
+    async def abort(self) -> None:
+        """Leave everything as `kill -9` would: nothing is handed over, nothing noted. For tests."""
+        await self._end()
+        await self._release()
+
+    async def _end(self) -> None:
+        for task in self._periodic:
+            task.stop()
+        self._groups.close()
+        self._listeners.close()  # also below; here so that nobody is answered any more
+        await self._member.close()
+        await self._cleaning.stop()
+        if self._background:
+            await asyncio.wait(self._background)
+
     async def _release(self) -> None:
+        if hasattr(self, "_listeners"):
+            self._listeners.close()
         for directory in self._logs.directories:
             directory.release()
-        if hasattr(self, "_store"):
-            await self._store.close()
+        if hasattr(self, "_refreshing"):
+            await self._refreshing.close()
+        if hasattr(self, "store"):
+            await self.store.close()
         self._threads.shutdown()
         self._cold_reads.shutdown()
+
+
+def _reason(error: Exception) -> str:
+    """Why the broker does not start."""
+    return f"the metadata store does not answer ({error!r})" if isinstance(error, StoreError) else str(error)
 
 
 def _logged(work: Callable[[], object]) -> None:

@@ -165,7 +165,7 @@ class Cleaning:
         return each.failure is None and each not in self._in_progress and each not in self._uncleanable
 
     def _last_stable_offset(self, each: Log) -> int:
-        partition = self._services.replicas.find(*each.topic_partition)
+        partition = self._services.replicas.replica(*each.topic_partition)
         return 0 if partition is None else partition.last_stable_offset
 
     def _next(self, tried: set[Log]) -> Cleanable | None:

@@ -1,23 +1,47 @@
-"""Keeps what the broker has in step with the image: partitions it leads, their logs, their configuration."""
+"""Keeps what the broker has in step with the image: partitions it leads or follows, their logs, their configuration.
+
+Law: a change of role happens within one turn of the loop, and first of all the old role ends: fetching is stopped
+before a log is led, and a partition resigns before its log is fetched into. Nothing here waits. A state with a lower
+leader epoch than ours is old news and changes nothing.
+"""
 
 import logging
+from collections.abc import Callable, Iterable
 
-from moldau.cluster.image import ClusterImage, TopicImage
+from moldau.broker.fetching import Fetchers
+from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.core.ids import TopicPartition
 from moldau.core.topic_config import TopicConfig
 from moldau.handlers.context import Services
+from moldau.log.log import Log
 from moldau.protocol.errors import ApiError
+from moldau.replication.follower import FollowedPartition
+from moldau.replication.partition import IsrChanges, Partition
+from moldau.replication.replica import Replica
 
 log = logging.getLogger(__name__)
 
 WHOLE_CLUSTER = ""
+NO_STATE_YET = -1
 
 
 class Follower:
     """Listens to the image."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(
+        self,
+        services: Services,
+        fetchers: Fetchers | None = None,
+        isr_changes: IsrChanges | None = None,
+        on_offline: Callable[[list[TopicPartition]], None] = lambda _: None,
+    ) -> None:
+        """`on_offline` is told of partitions that have no usable log here. Without `fetchers` nothing is fetched."""
         self._services = services
+        self._fetchers = fetchers
+        self._isr_changes = isr_changes
+        self._on_offline = on_offline
+        self._offline: set[TopicPartition] = set()
+        self.may_lead = True
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
         """Apply the difference."""
@@ -25,49 +49,162 @@ class Follower:
             self._broker_configs_changed(new)
         if old.topics is new.topics:
             return
+        before = frozenset(self._offline)
         for name, topic in old.topics.items():
             now = new.topics.get(name)
             if now is None or now.topic_id != topic.topic_id:
-                self._topic_gone(name)
+                self._topic_gone(topic)
         for name, topic in new.topics.items():
-            before = old.topics.get(name)
-            if before is not topic:
-                self._topic_changed(topic)
+            known = old.topics.get(name)
+            if known is not topic:
+                self._topic_changed(topic, known)
+        self._tell_offline(before)
+
+    def apply_all(self, image: ClusterImage) -> None:
+        """Take up every partition as the image says, whatever was done before."""
+        before = frozenset(self._offline)
+        for topic in image.topics.values():
+            self._topic_changed(topic, None)
+        self._tell_offline(before)
+
+    def resign_all(self) -> None:
+        """Lead nothing from now on, until `may_lead` is set again: others may lead already."""
+        self.may_lead = False
+        for led in self._services.replicas.led():
+            self._begin_to_follow(
+                FollowedPartition(led.topic_id, led.log, NO_LEADER, led.leader_epoch, led.high_watermark)
+            )
+
+    def directory_failed(self, partitions: Iterable[TopicPartition]) -> None:
+        """Their logs cannot be used any more."""
+        before = frozenset(self._offline)
+        for topic_partition in partitions:
+            self._take_offline(topic_partition)
+        self._tell_offline(before)
+
+    # Configuration
 
     def _broker_configs_changed(self, image: ClusterImage) -> None:
         services = self._services
         default = image.broker_configs.get(WHOLE_CLUSTER, {})
         own = image.broker_configs.get(str(services.broker_id), {})
         services.config = services.config.with_dynamic(default, own)
+        services.leader_throttle.configure(services.config.optional_int("leader.replication.throttled.rate"))
+        services.follower_throttle.configure(services.config.optional_int("follower.replication.throttled.rate"))
         for topic in image.topics.values():
             self._configure(topic)
 
-    def _topic_changed(self, topic: TopicImage) -> None:
-        for index, state in enumerate(topic.partitions):
-            if state.leader != self._services.broker_id:
-                continue
-            partition = self._services.replicas.find(topic.name, index)
-            if partition is None:
-                self._lead(topic, index)
-            else:
-                partition.leader_epoch = state.leader_epoch
-                partition.in_sync_replicas = state.isr
-        self._configure(topic)
-
-    def _lead(self, topic: TopicImage, index: int) -> None:
-        state = topic.partitions[index]
-        try:
-            opened = self._services.logs.get_or_create(TopicPartition(topic.name, index), topic.topic_id)
-        except ApiError as error:
-            log.error("cannot lead %s-%d: %s", topic.name, index, error.message)
-            return
-        self._services.replicas.add(topic.topic_id, opened, state.leader_epoch, state.isr)
-
     def _configure(self, topic: TopicImage) -> None:
         config = TopicConfig.of(self._services.config, topic.configs)
-        for partition in self._services.replicas.of_topic(topic.name):
-            partition.log.config = config
+        for index in range(len(topic.partitions)):
+            replica = self._services.replicas.replica(topic.name, index)
+            if replica is not None:
+                replica.log.config = config
 
-    def _topic_gone(self, name: str) -> None:
-        for partition in self._services.replicas.remove_topic(name):
-            self._services.logs.delete(partition.topic_partition)
+    # Topics
+
+    def _topic_gone(self, topic: TopicImage) -> None:
+        for index in range(len(topic.partitions)):
+            self._delete(TopicPartition(topic.name, index))
+
+    def _topic_changed(self, topic: TopicImage, before: TopicImage | None) -> None:
+        known = before.partitions if before is not None and before.topic_id == topic.topic_id else ()
+        for index, state in enumerate(topic.partitions):
+            if index >= len(known) or known[index] is not state:
+                self._apply(topic, index, state)
+        if before is None or before.configs is not topic.configs or len(known) != len(topic.partitions):
+            self._configure(topic)
+
+    def _apply(self, topic: TopicImage, index: int, state: PartitionImage) -> None:
+        services, topic_partition = self._services, TopicPartition(topic.name, index)
+        if services.broker_id not in state.replicas:
+            self._delete(topic_partition)
+            return
+        replica = services.replicas.replica(topic.name, index)
+        if state.leader_epoch == NO_STATE_YET or (replica is not None and state.leader_epoch < replica.leader_epoch):
+            return
+        opened = self._log_of(topic, topic_partition)
+        if opened is None:
+            self._take_offline(topic_partition)
+        elif state.leader == services.broker_id and self.may_lead:
+            self._lead(topic, opened, state, replica)
+        else:
+            self._follow(topic, opened, state, replica)
+
+    # Roles
+
+    def _lead(self, topic: TopicImage, opened: Log, state: PartitionImage, replica: Replica | None) -> None:
+        if isinstance(replica, Partition) and replica.leader_epoch == state.leader_epoch:
+            replica.update(state.isr, state.replicas, state.partition_epoch)
+            return
+        self._stop_fetching(opened.topic_partition)
+        partition = Partition(
+            topic.topic_id,
+            opened,
+            state.leader_epoch,
+            state.isr,
+            broker_id=self._services.broker_id,
+            replicas=state.replicas,
+            partition_epoch=state.partition_epoch,
+            high_watermark=self._high_watermark(opened.topic_partition, replica),
+            isr_changes=self._isr_changes,
+            clock=self._services.clock,
+        )
+        self._services.replicas.lead(partition)
+
+    def _follow(self, topic: TopicImage, opened: Log, state: PartitionImage, replica: Replica | None) -> None:
+        leader = NO_LEADER if state.leader == self._services.broker_id else state.leader
+        if not (
+            isinstance(replica, FollowedPartition)
+            and replica.leader_id == leader
+            and replica.leader_epoch == state.leader_epoch
+        ):
+            high_watermark = self._high_watermark(opened.topic_partition, replica)
+            followed = FollowedPartition(topic.topic_id, opened, leader, state.leader_epoch, high_watermark)
+            self._begin_to_follow(followed)
+
+    def _begin_to_follow(self, followed: FollowedPartition) -> None:
+        self._stop_fetching(followed.topic_partition)
+        self._services.replicas.follow(followed)
+        if self._fetchers is not None and followed.leader_id != NO_LEADER:
+            self._fetchers.follow(followed)
+
+    def _high_watermark(self, topic_partition: TopicPartition, replica: Replica | None) -> int:
+        """What this broker knew last; the checkpoint is only for the first role after a start."""
+        if replica is not None:
+            return replica.high_watermark
+        return self._services.logs.checkpointed_high_watermark(topic_partition)
+
+    def _stop_fetching(self, topic_partition: TopicPartition) -> None:
+        if self._fetchers is not None:
+            self._fetchers.stop(topic_partition)
+
+    # Logs
+
+    def _log_of(self, topic: TopicImage, topic_partition: TopicPartition) -> Log | None:
+        """None if it cannot be used."""
+        if topic_partition in self._offline:
+            return None
+        try:
+            opened = self._services.logs.get_or_create(topic_partition, topic.topic_id)
+        except ApiError as error:
+            log.error("%s cannot be used: %s", topic_partition, error.message)
+            return None
+        return opened if opened.failure is None else None
+
+    def _delete(self, topic_partition: TopicPartition) -> None:
+        if self._services.logs.get(topic_partition) is not None:
+            self._stop_fetching(topic_partition)
+            self._services.replicas.remove(*topic_partition)
+            self._services.logs.delete(topic_partition)
+        self._offline.discard(topic_partition)
+
+    def _take_offline(self, topic_partition: TopicPartition) -> None:
+        self._stop_fetching(topic_partition)
+        self._services.replicas.remove(*topic_partition)
+        self._offline.add(topic_partition)
+
+    def _tell_offline(self, before: frozenset[TopicPartition]) -> None:
+        lost = self._offline - before
+        if lost:
+            self._on_offline(sorted(lost))

@@ -58,16 +58,7 @@ class GroupCoordinator:
         metadata, config = self._services.metadata, self._services.config
         if OFFSETS_TOPIC in metadata.image.topics:
             return
-        brokers = metadata.image.brokers
-        assignment = place_new_topic(
-            brokers,
-            config.int("offsets.topic.num.partitions"),
-            min(config.int("offsets.topic.replication.factor"), len(brokers)),
-            {},
-            default_partitions=1,
-            default_replication_factor=1,
-            random_below=self._services.random.randrange,
-        )
+        assignment = self._place_topic()
         settings = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
@@ -78,6 +69,25 @@ class GroupCoordinator:
         except ApiError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster
                 raise
+
+    def _place_topic(self) -> "list[list[int]]":
+        """A replication factor that somebody has set is a promise: without enough brokers there is no coordinator. The
+        default is as many replicas as there are brokers, so that a lone broker works."""
+        brokers, config = self._services.metadata.image.brokers, self._services.config
+        wanted, name = config.int("offsets.topic.replication.factor"), "offsets.topic.replication.factor"
+        alive = len([broker for broker in brokers.values() if not broker.shutting_down])
+        if config.is_explicit(name) and alive < wanted:
+            reason = f"{name} is {wanted} and there are {alive} brokers"
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
+        return place_new_topic(
+            brokers,
+            config.int("offsets.topic.num.partitions"),
+            max(1, min(wanted, alive)),
+            {},
+            default_partitions=1,
+            default_replication_factor=1,
+            random_below=self._services.random.randrange,
+        )
 
     def _host_of(self, group_id: str) -> "ShardHost":
         topic = self._services.metadata.image.topics.get(OFFSETS_TOPIC)
@@ -120,7 +130,7 @@ class GroupCoordinator:
 
         host = ShardHost(self._loop, self._services, self._new_uuid, partition, partial(self._failed, index))
         self._hosts[index] = host
-        if partition.log.log_start_offset == partition.high_watermark:
+        if partition.log.log_start_offset == partition.log.log_end_offset:
             for _ in host.load_steps():
                 pass  # there is nothing to read
             return

@@ -1,4 +1,4 @@
-"""`moldau serve`: one broker in one process."""
+"""`moldau serve`: one broker in one process, or with `--brokers N` a process that runs N of them."""
 
 import argparse
 import asyncio
@@ -9,10 +9,12 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from moldau.broker.broker import Broker, BrokerStartError
+from moldau.broker.broker import Broker
+from moldau.broker.registration import BrokerStartError
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.config import ConfigError
 from moldau.core.properties import parse_properties
+from moldau.core.real_files import RealFiles
 
 log = logging.getLogger("moldau")
 
@@ -24,7 +26,12 @@ def main(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        config, unknown = BrokerConfig.parse(_properties(options))
+        properties = _properties(options)
+        config, unknown = BrokerConfig.parse(properties)
+        if options.brokers < 1:
+            raise ConfigError("--brokers", "must be at least 1")
+        if options.brokers > 1:
+            return _supervise(options, properties)
     except (ConfigError, OSError, ValueError) as error:
         return _complain(str(error), USAGE_ERROR)
     for name in unknown:
@@ -42,6 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, help="listen on this port (default 9092, 0 for a free one)")
     parser.add_argument("--host", help="listen on this address (default: localhost only with --port, else all)")
     parser.add_argument("--data", metavar="DIR", help="data directory, the same as log.dirs")
+    parser.add_argument(
+        "--brokers", metavar="N", type=int, default=1, help="run N brokers as one cluster, on neighbouring ports"
+    )
     parser.add_argument("--override", metavar="KEY=VALUE", action="append", default=[], help="set one property")
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     return parser
@@ -78,6 +88,15 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
     import uvloop
 
     return uvloop.new_event_loop()
+
+
+def _supervise(options: argparse.Namespace, properties: dict[str, str]) -> int:
+    from moldau.broker.supervisor import plan_brokers, supervise  # a single broker starts without it
+
+    shared = [options.properties] if options.properties is not None else []
+    shared += [part for override in options.override for part in ("--override", override)]
+    plans = plan_brokers(options.brokers, properties, [*shared, "--log-level", options.log_level], RealFiles())
+    return _new_event_loop().run_until_complete(supervise(plans))
 
 
 async def _serve(config: BrokerConfig) -> int:

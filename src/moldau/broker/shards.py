@@ -1,15 +1,16 @@
 """One partition of a coordinator's topic while this broker leads it: its log and the state machines over it.
 
-The law of a write: decide, append, replay, and answer when the log has it. A failed append changes nothing. A sync
-that failed leaves the state machines ahead of the disk: the shard is given up, and whoever waits is told to look for
-the coordinator again.
+The law of a write: decide, append, replay, and answer when the log has it, on this disk and on every in-sync replica.
+A failed append changes nothing. A sync that failed leaves the state machines ahead of the disk: the shard is given up,
+and whoever waits is told to look for the coordinator again. A record that the replicas do not take in time may yet be
+taken: the state keeps it, and only the answer says that nobody knows.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from moldau.broker.loop_timers import LoopTimers
 from moldau.broker.shard_states import State
@@ -22,6 +23,7 @@ from moldau.handlers.context import Services
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
 from moldau.records.batch import BatchHeader, Record, build_batch, iter_records, read_end_txn_marker, split_batches
+from moldau.replication.delayed import when_committed
 from moldau.replication.durability import ACKS_ALL
 from moldau.replication.partition import Partition
 
@@ -37,6 +39,7 @@ T = TypeVar("T")
 _AS_CLIENTS_SEE_IT = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
@@ -82,10 +85,14 @@ class ShardHost:
             self._give_up(State.FAILED)
 
     def load_steps(self) -> Iterator[int]:
-        """Replay a piece of the log at each step; yields the offset reached."""
-        position = self.partition.log.log_start_offset
+        """Replay a piece of the log at each step; yields the offset reached.
+
+        Up to the end, not to the high watermark: what this leader has in its log is going to be committed.
+        """
+        log_ = self.partition.log
+        position = log_.log_start_offset
         while self.state is State.LOADING:
-            region = self.partition.read(position, LOAD_STEP_BYTES, committed=False, min_one_batch=True)
+            region = log_.read(position, LOAD_STEP_BYTES, log_.log_end_offset, True)
             if region is None:
                 self._activate()
                 return
@@ -143,9 +150,9 @@ class ShardHost:
         return answer
 
     def apply(self, outcome: Outcome) -> None:
-        """Append and replay; `outcome` is told when that is durable. Without records it waits its turn, so that
-        nobody is told of a state that may yet be lost."""
-        syncing: Awaitable[frozenset[Log]] | None = None
+        """Append and replay; `outcome` is told when that is safe. Without records it waits its turn, so that nobody is
+        told of a state that may yet be lost."""
+        entry = _InFlight(outcome)
         if outcome.records:
             try:
                 self._append(outcome.records)
@@ -153,16 +160,25 @@ class ShardHost:
                 log.warning("%s takes no records: %s", self.partition.topic_partition, error)
                 outcome.committed(_AS_CLIENTS_SEE_IT.get(error.code, error.code))
                 return
-            syncing = self._services.durability.when_durable([self.partition.log], ACKS_ALL)
+            self._wait_until_safe(entry)
             if not self._replay(outcome):
                 return
-        if syncing is None and not self._in_flight:
-            outcome.committed(0)
-            return
-        self._in_flight.append(_InFlight(outcome, syncing is not None))
+        self._in_flight.append(entry)
+        self._settle()
+
+    def _wait_until_safe(self, entry: "_InFlight") -> None:
+        """For this disk and for the other replicas, at once."""
+        partition, config = self.partition, self._services.config
+        syncing = self._services.durability.when_durable([partition.log], ACKS_ALL)
         if syncing is not None:
-            entry = self._in_flight[-1]
+            entry.waits_for += 1
             asyncio.ensure_future(syncing).add_done_callback(lambda done: self._synced(entry, done.result()))
+        if partition.high_watermark < partition.log.log_end_offset:
+            parts, timeout_ms = [(partition, partition.log.log_end_offset)], config.int("offsets.commit.timeout.ms")
+            committing = when_committed(self._loop, parts, timeout_ms)
+            if committing is not None:
+                entry.waits_for += 1
+                committing.add_done_callback(lambda done: self._replicated(entry, done.result()))
 
     def apply_in_parts(self, outcome: Outcome) -> None:
         """As `apply`, for records that need not be written together and may be more than a batch holds."""
@@ -189,18 +205,27 @@ class ShardHost:
         return True
 
     def _synced(self, entry: "_InFlight", failed: frozenset[Log]) -> None:
-        """All up to `entry` is durable: syncs end in the order in which they were asked for."""
         if self.state is not State.ACTIVE:
             return
         if self.partition.log in failed:
             self._give_up(State.FAILED)
             return
-        settled = None
-        while self._in_flight and settled is not entry:
-            settled = self._in_flight.popleft()
-            settled.outcome.committed(0)
-        while self._in_flight and not self._in_flight[0].is_syncing:
-            self._in_flight.popleft().outcome.committed(0)
+        entry.waits_for -= 1
+        self._settle()
+
+    def _replicated(self, entry: "_InFlight", failed: Mapping[Partition, ErrorCode]) -> None:
+        if self.state is not State.ACTIVE:
+            return
+        error = failed.get(self.partition, ErrorCode.NONE)
+        entry.error = _AS_CLIENTS_SEE_IT.get(error, error)
+        entry.waits_for -= 1
+        self._settle()
+
+    def _settle(self) -> None:
+        """Tell those that are safe, in the order in which they were decided."""
+        while self._in_flight and not self._in_flight[0].waits_for:
+            entry = self._in_flight.popleft()
+            entry.outcome.committed(entry.error)
 
     def _expire(self, expire: Expire) -> None:
         if self.state is State.ACTIVE:
@@ -227,8 +252,12 @@ class ShardHost:
             self._on_failed(self, was_active)
 
 
-class _InFlight(NamedTuple):
-    """A write that is replayed and not yet known to be durable."""
+class _InFlight:
+    """A write that is replayed and not yet known to be safe."""
 
-    outcome: Outcome
-    is_syncing: bool
+    __slots__ = ("error", "outcome", "waits_for")
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.waits_for = 0
+        self.error = ErrorCode.NONE

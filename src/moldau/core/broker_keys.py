@@ -201,11 +201,12 @@ add.partitions.to.txn.retry.backoff.max.ms INT 100 - 0.. | Longest such pause.
 """
 
 _METADATA_AND_METRICS = """
+metadata.store.path STRING ~ - * | File of the embedded store that the brokers of one machine share.
 zookeeper.connect STRING ~ - * | Hosts of the ensemble and a chroot path; without it the embedded store is used.
 zookeeper.session.timeout.ms INT 18000 - 1.. | Silence after which the ensemble gives a broker up.
-zookeeper.connection.timeout.ms INT ~ - 1.. | How long the first connection to the ensemble may take.
+zookeeper.connection.timeout.ms INT ~ - 1.. | How long connecting may take; the session timeout if not set.
 zookeeper.max.in.flight.requests INT 10 - 1.. | Requests that wait for the ensemble at most.
-zookeeper.set.acl BOOLEAN false - * | Whether nodes are created writable for brokers only.
+zookeeper.set.acl BOOLEAN false - * | Whether nodes are created writable for brokers only; has no effect yet.
 initial.broker.registration.timeout.ms INT 60000 - 1.. | How long registering at the start may take.
 broker.heartbeat.interval.ms INT 2000 - 1.. | How often a broker shows that it lives.
 broker.session.timeout.ms INT 9000 - 1.. | Silence after which a broker that hangs is given up.

@@ -18,7 +18,7 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 """Where a KRaft broker of Apache Kafka keeps its metadata: not a partition of ours."""
 
 DELETE_SUFFIX = "-delete"
-IGNORED_SUFFIXES = ("-future", "-stray")
+STRAY_SUFFIX = "-stray"
 NAME_CHARACTERS_MAX = 255
 
 
@@ -37,6 +37,7 @@ class DataDirectory:
         self.directory_id: str | None = None
         self.recovery_points = OffsetCheckpoint(files, f"{path}/recovery-point-offset-checkpoint")
         self.high_watermarks = OffsetCheckpoint(files, f"{path}/replication-offset-checkpoint")
+        self._written_high_watermarks: dict[TopicPartition, int] | None = None
         self.log_start_offsets = OffsetCheckpoint(files, f"{path}/log-start-offset-checkpoint")
         self.cleaner_offsets = OffsetCheckpoint(files, f"{path}/cleaner-offset-checkpoint")
 
@@ -100,10 +101,17 @@ class DataDirectory:
 
     def set_aside(self, partition: TopicPartition, unique_id: bytes) -> str:
         """Rename a partition's directory to one that will be removed; its new path."""
-        ending = f"-{partition.partition}.{unique_id.hex()}{DELETE_SUFFIX}"
-        doomed = f"{self.path}/{partition.topic[: NAME_CHARACTERS_MAX - len(ending)]}{ending}"
-        self._files.rename(self.directory_of(partition), doomed)
-        return doomed
+        return self._rename(partition, unique_id, DELETE_SUFFIX)
+
+    def set_stray(self, partition: TopicPartition, unique_id: bytes) -> str:
+        """Rename a partition's directory to one that nobody looks at; its new path."""
+        return self._rename(partition, unique_id, STRAY_SUFFIX)
+
+    def _rename(self, partition: TopicPartition, unique_id: bytes, suffix: str) -> str:
+        ending = f"-{partition.partition}.{unique_id.hex()}{suffix}"
+        path = f"{self.path}/{partition.topic[: NAME_CHARACTERS_MAX - len(ending)]}{ending}"
+        self._files.rename(self.directory_of(partition), path)
+        return path
 
     def write_checkpoints(
         self,
@@ -113,7 +121,13 @@ class DataDirectory:
     ) -> None:
         self.recovery_points.write(recovery_points)
         self.log_start_offsets.write(log_start_offsets)
-        self.high_watermarks.write(high_watermarks)
+        self.write_high_watermarks(high_watermarks)
+
+    def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Unless they are those that were written last."""
+        if high_watermarks != self._written_high_watermarks:
+            self.high_watermarks.write(high_watermarks)
+            self._written_high_watermarks = dict(high_watermarks)
 
     def _is_directory(self, name: str) -> bool:
         return self._files.is_directory(f"{self.path}/{name}")

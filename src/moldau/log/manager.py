@@ -7,7 +7,8 @@ offline; the others go on.
 import contextlib
 import errno
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from moldau.core.clock import Clock
@@ -50,6 +51,11 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._homes: dict[TopicPartition, DataDirectory] = {}
         self._doomed: list[DoomedFile] = []
+        self._writing_checkpoints = threading.Lock()
+        self._high_watermarks: dict[TopicPartition, int] = {}
+        self._topics_before: frozenset[bytes] = frozenset()
+        self.was_clean = True
+        """Whether the last user closed all the directories that could be read."""
         self.directories = [DataDirectory(files, path) for path in directories]
 
     def __iter__(self) -> Iterator[Log]:
@@ -75,18 +81,23 @@ class LogManager:
             self._guard(directory, lambda each: each.claim(broker_id, cluster_id, self._new_uuid))
         self._need_one()
 
-    def load(self) -> None:
-        """Open every log that is there."""
+    def load(self, topics: Iterable[bytes] = ()) -> None:
+        """Open every log that is there. `topics` are the ids of those that exist: where a directory cannot be read,
+        their partitions may be in it, and are not made anew."""
         for directory in self._online():
             self._guard(directory, self._load_directory)
         self._need_one()
+        if len(self._online()) < len(self.directories):
+            self._topics_before = frozenset(topics)
 
     def _load_directory(self, directory: DataDirectory) -> None:
         clean = directory.take_clean_mark()
+        self.was_clean &= clean
         directory.remove_deleted()
         recovery_points = directory.recovery_points.read()
         start_offsets = directory.log_start_offsets.read()
         clean_offsets = directory.cleaner_offsets.read()
+        self._high_watermarks.update(directory.high_watermarks.read())
         partitions = directory.partitions()
         if not clean and partitions:
             log.info("%s was not closed: checking what is past the recovery points", directory.path)
@@ -135,6 +146,9 @@ class LogManager:
         known = self._logs.get(partition)
         if known is not None:
             return known
+        if topic_id is not None and topic_id in self._topics_before:
+            # An empty log in place of one that was in sync would win an election.
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} may be in a directory that failed")
         homes = list(self._homes.values())
         directory = min(self._online(), key=homes.count, default=None)
         if directory is None:
@@ -148,8 +162,7 @@ class LogManager:
 
     def delete(self, partition: TopicPartition) -> None:
         """Take a partition away; its files go later, with `remove_doomed`."""
-        deleted = self._logs.pop(partition, None)
-        directory = self._homes.pop(partition, None)
+        deleted, directory = self._forget(partition)
         if deleted is None or directory is None:
             return
         deleted.retire()
@@ -158,6 +171,21 @@ class LogManager:
             directory,
             lambda each: self._doomed.append(DoomedFile(due_ms, each.set_aside(partition, self._new_uuid()))),
         )
+
+    def set_stray(self, partition: TopicPartition) -> None:
+        """Let go of a partition that is not ours any more; its files stay, under a name that nobody looks at."""
+        stray, directory = self._forget(partition)
+        if stray is not None and directory is not None:
+            stray.retire()
+            self._guard(directory, lambda each: each.set_stray(partition, self._new_uuid()))
+
+    def _forget(self, partition: TopicPartition) -> tuple[Log | None, DataDirectory | None]:
+        self._high_watermarks.pop(partition, None)
+        return self._logs.pop(partition, None), self._homes.pop(partition, None)
+
+    def checkpointed_high_watermark(self, partition: TopicPartition) -> int:
+        """As it was written down before the start; 0 where nothing is known."""
+        return self._high_watermarks.get(partition, 0)
 
     def home_of(self, partition: TopicPartition) -> str | None:
         """The data directory that a partition is in."""
@@ -193,8 +221,16 @@ class LogManager:
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write the checkpoint files of each directory. For a thread."""
-        for directory in self._online():
-            self._guard(directory, lambda each: self._checkpoint(each, high_watermarks))
+        with self._writing_checkpoints:
+            for directory in self._online():
+                self._guard(directory, lambda each: self._checkpoint(each, high_watermarks))
+
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """Write these alone, where they have changed. For a thread."""
+        with self._writing_checkpoints:
+            for directory in self._online():
+                here = _of(self._logs_in(directory), high_watermarks)
+                self._guard(directory, lambda each, here=here: each.write_high_watermarks(here))  # type: ignore[misc]
 
     def _checkpoint(self, directory: DataDirectory, high_watermarks: Mapping[TopicPartition, int]) -> None:
         logs = self._logs_in(directory)
@@ -206,12 +242,7 @@ class LogManager:
             for each in logs
             if each.log_start_offset > each.segments.first.base_offset
         }
-        here = {
-            each.topic_partition: high_watermarks[each.topic_partition]
-            for each in logs
-            if each.topic_partition in high_watermarks
-        }
-        directory.write_checkpoints(recovery_points, starts, here)
+        directory.write_checkpoints(recovery_points, starts, _of(logs, high_watermarks))
 
     def checkpoint_cleaned(self, partition: TopicPartition) -> None:
         """Write down how far the logs beside that of `partition` are clean. For one thread at a time."""
@@ -249,7 +280,7 @@ class LogManager:
             reasons = ", ".join(f"{each.path} ({each.failure})" for each in self.directories)
             raise DirectoryError(f"no data directory can be used: {reasons}")
 
-    def _guard(self, directory: DataDirectory, action: Callable[[DataDirectory], None]) -> None:
+    def _guard(self, directory: DataDirectory, action: Callable[[DataDirectory], object]) -> None:
         try:
             action(directory)
         except OSError as error:
@@ -265,6 +296,11 @@ class LogManager:
             each.fail(error)
         if self._on_offline is not None:
             self._on_offline(directory.path, logs)
+
+
+def _of(logs: Iterable[Log], high_watermarks: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    known = ((each.topic_partition, high_watermarks.get(each.topic_partition)) for each in logs)
+    return {partition: offset for partition, offset in known if offset is not None}
 
 
 def _close(each: Log) -> None:

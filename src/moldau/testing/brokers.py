@@ -4,11 +4,12 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from moldau.broker.broker import Broker
+from moldau.cluster.image import ClusterImage
 from moldau.core.broker_config import BrokerConfig
 
 TEST_DEFAULTS = {
@@ -51,6 +52,11 @@ class BrokerInLoop:
         broker, self._broker = self.broker, None
         await broker.stop()
 
+    async def kill(self) -> None:
+        """Leave everything as `kill -9` would."""
+        broker, self._broker = self.broker, None
+        await broker.abort()
+
     def _keep_address(self) -> None:
         """After a restart clients find the broker at the same address."""
         self._properties["listeners"] = ",".join(self.broker.addresses)
@@ -74,6 +80,30 @@ class BrokerInThread:
         """The data directory."""
         return self._inner.data
 
+    @property
+    def is_running(self) -> bool:
+        return self._thread is not None
+
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster as this broker knows it."""
+        return self._inner.broker.services.metadata.image
+
+    def on_image(self, listener: Callable[[ClusterImage], None]) -> Callable[[], None]:
+        """Call `listener`, in the broker's thread, with every new image. Returns what ends it."""
+        metadata = self._inner.broker.services.metadata
+
+        async def subscribe() -> Callable[[], None]:
+            return metadata.subscribe(lambda _, new: listener(new))
+
+        end = asyncio.run_coroutine_threadsafe(subscribe(), self._loop).result()
+
+        def end_in_loop() -> None:
+            if self.is_running:
+                self._loop.call_soon_threadsafe(end)
+
+        return end_in_loop
+
     def start(self) -> None:
         import uvloop
 
@@ -88,9 +118,16 @@ class BrokerInThread:
 
     def stop(self) -> None:
         """Shut down cleanly."""
+        self._end(self._inner.stop)
+
+    def kill(self) -> None:
+        """Leave everything as `kill -9` would."""
+        self._end(self._inner.kill)
+
+    def _end(self, how: Callable[[], Coroutine[None, None, None]]) -> None:
         if self._thread is None:
             return
-        asyncio.run_coroutine_threadsafe(self._inner.stop(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(how(), self._loop).result()
         self._end_thread()
 
     def restart(self) -> None:
@@ -109,7 +146,7 @@ class BrokerInThread:
 @contextmanager
 def broker(properties: Mapping[str, str] | None = None, data: str | Path | None = None) -> Iterator[BrokerInThread]:
     """A running broker; its data is removed afterwards unless `data` says where to keep it."""
-    with _directory(data) as directory:
+    with directory_for(data) as directory:
         running = BrokerInThread(directory, properties)
         running.start()
         try:
@@ -123,7 +160,7 @@ async def async_broker(
     properties: Mapping[str, str] | None = None, data: str | Path | None = None
 ) -> AsyncIterator[BrokerInLoop]:
     """The same in the running event loop."""
-    with _directory(data) as directory:
+    with directory_for(data) as directory:
         running = BrokerInLoop(directory, properties)
         await running.start()
         try:
@@ -133,7 +170,8 @@ async def async_broker(
 
 
 @contextmanager
-def _directory(data: str | Path | None) -> Iterator[str]:
+def directory_for(data: str | Path | None) -> Iterator[str]:
+    """`data`, or a temporary directory that goes afterwards."""
     if data is not None:
         yield str(data)
         return

@@ -1,0 +1,161 @@
+"""The parts of a broker that make it one of several, in the order in which they begin and end.
+
+Law: a broker that did not close its logs takes itself out of the in-sync replicas before anybody can see it alive: what
+was in its memory may be gone, and an election must not count on it (KIP-841, KIP-903).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from moldau.broker.controlling import Controller
+from moldau.broker.fetching import Fetchers
+from moldau.broker.following import Follower
+from moldau.broker.groups import GroupCoordinator
+from moldau.broker.isr_changes import IsrChanging
+from moldau.broker.registration import Registration
+from moldau.broker.shutdown import hand_over
+from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, StateChange
+from moldau.cluster.controller import plan_return
+from moldau.cluster.image import BrokerInfo, ClusterImage
+from moldau.cluster.metadata import Conflict, ImageListener
+from moldau.cluster.store import MetadataStore
+from moldau.core.ids import TopicPartition
+from moldau.handlers.context import Services
+
+log = logging.getLogger(__name__)
+
+
+class ClusterMember:
+    """Registers, follows the image, and takes part in the cluster's work."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        services: Services,
+        store: MetadataStore,
+        groups: GroupCoordinator,
+        info: BrokerInfo,
+        *,
+        patience_s: float,
+        on_failed: Callable[[str], None],
+    ) -> None:
+        self._loop = loop
+        self._services = services
+        self._groups = groups
+        self._ends: list[Callable[[], None]] = []
+        self._telling: set[asyncio.Task[None]] = set()
+        self.isr_changes = IsrChanging(loop, services)
+        self.fetchers = Fetchers(loop, services)
+        self.controller = Controller(loop, services)
+        self.follower = Follower(services, self.fetchers, self.isr_changes, self._partitions_offline)
+        self.registration = Registration(
+            services,
+            store,
+            info._replace(offline=self._offline_at_start()),
+            patience_s=patience_s,
+            on_connection=self.isr_changes.session_changed,
+            on_lost=self._session_lost,
+            on_registered=self._registered_again,
+            on_failed=on_failed,
+        )
+
+    async def register(self) -> None:
+        """Be alive for others; raises BrokerStartError."""
+        if not self._services.logs.was_clean:
+            await self._withdraw()
+        await self.registration.register()
+
+    def take_part(self) -> None:
+        """Do as the image says, from now on."""
+        image = self._services.metadata.image
+        for listener in self._listeners():
+            listener(ClusterImage(), image)
+            self._ends.append(self._services.metadata.subscribe(listener))
+        self.controller.registered()
+
+    def directory_failed(self, partitions: list[TopicPartition]) -> None:
+        """These have no log any more."""
+        self.follower.directory_failed(partitions)
+
+    async def hand_over(self) -> None:
+        """Let others lead, if `controlled.shutdown.enable`."""
+        config = self._services.config
+        if config.bool("controlled.shutdown.enable"):
+            tries = config.int("controlled.shutdown.max.retries") + 1
+            pause_ms = config.long("controlled.shutdown.retry.backoff.ms")
+            await hand_over(self._services, self.registration, tries * pause_ms)
+
+    async def close(self) -> None:
+        """Take part no more. The controller's office is given up last."""
+        self.registration.close()
+        for task in self._telling:
+            task.cancel()
+        await self.fetchers.close()
+        await self.isr_changes.close()
+        for end in self._ends:
+            end()
+        await self.controller.close()
+
+    def _listeners(self) -> tuple[ImageListener, ...]:
+        """The roles first, then those who build on them."""
+        return (
+            self.follower.image_changed,
+            self.fetchers.image_changed,
+            self._groups.image_changed,
+            self.controller.image_changed,
+        )
+
+    # Returning
+
+    async def _withdraw(self) -> None:
+        metadata, broker_id = self._services.metadata, self._services.broker_id
+        done: set[tuple[str, int]] = set()
+        while changes := self._left_to_do(plan_return(metadata.image, broker_id), done):
+            try:
+                await metadata.write(changes)
+            except Conflict:
+                continue
+            done.update((change.topic, change.index) for change in changes)
+        if done:
+            log.info("was not stopped cleanly: %d partitions are told so", len(done))
+
+    def _left_to_do(self, planned: list[Change], done: set[tuple[str, int]]) -> list[StateChange]:
+        states = [change for change in planned if isinstance(change, StateChange)]
+        return [each for each in states if (each.topic, each.index) not in done][:CHANGES_PER_MULTI_MAX]
+
+    # The session
+
+    def _session_lost(self) -> None:
+        self.follower.resign_all()
+        self._groups_follow_the_roles()
+        self.controller.session_lost()
+
+    def _registered_again(self) -> None:
+        self.follower.may_lead = True
+        self.follower.apply_all(self._services.metadata.image)
+        self._groups_follow_the_roles()
+        self.controller.registered()
+
+    def _groups_follow_the_roles(self) -> None:
+        self._groups.image_changed(ClusterImage(), self._services.metadata.image)
+
+    # Failed directories
+
+    def _offline_at_start(self) -> dict[str, tuple[int, ...]]:
+        """Partitions of ours that are nowhere, where a directory cannot be read."""
+        logs, image = self._services.logs, self._services.metadata.image
+        if all(directory.failure is None for directory in logs.directories):
+            return {}
+        offline: dict[str, tuple[int, ...]] = {}
+        for topic in image.topics.values():
+            for index, state in enumerate(topic.partitions):
+                found = logs.get(TopicPartition(topic.name, index))
+                if self._services.broker_id in state.replicas and (found is None or found.failure is not None):
+                    offline[topic.name] = (*offline.get(topic.name, ()), index)
+        return offline
+
+    def _partitions_offline(self, partitions: list[TopicPartition]) -> None:
+        task = self._loop.create_task(self.registration.mark_offline(partitions))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
