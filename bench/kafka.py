@@ -57,7 +57,7 @@ def _kafka_command(directory: Path, port: int) -> list[str]:
     properties = directory / "server.properties"
     properties.write_text(_properties(directory, port, free_port()))
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    _java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
+    java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
     return ["java", *_BROKER_FLAGS, "-cp", classpath(), "kafka.Kafka", str(properties)]
 
 
@@ -78,10 +78,13 @@ def _properties(directory: Path, port: int, controller_port: int) -> str:
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
-    """One replica, the broker's defaults."""
+def create_topic(bootstrap: str, topic: str, partitions: int, replicas: int = 1, **configs: str) -> None:
+    """With the broker's defaults but for `configs`, whose names have underscores for dots."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    [created] = admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=30).values()
+    settings = {name.replace("_", "."): value for name, value in configs.items()}
+    [created] = admin.create_topics(
+        [NewTopic(topic, partitions, replicas, config=settings)], operation_timeout=30
+    ).values()
     created.result()
 
 
@@ -89,7 +92,7 @@ def produce(bootstrap: str, topic: str, count: int, size: int, properties: tuple
     """Kafka's ProducerPerformance as fast as it goes: records per second."""
     load = ("--topic", topic, "--num-records", str(count), "--record-size", str(size), "--throughput", "-1")
     settings = ("--producer-props", f"bootstrap.servers={bootstrap}", *properties)
-    output = _java("org.apache.kafka.tools.ProducerPerformance", *load, *settings)
+    output = java("org.apache.kafka.tools.ProducerPerformance", *load, *settings)
     *_, last = re.findall(rf"^{count} records sent, ([\d.]+) records/sec", output, re.MULTILINE) or [""]
     if not last:
         raise ToolFailed(f"ProducerPerformance on {bootstrap}: {output[-500:]}")
@@ -102,7 +105,7 @@ def consume(bootstrap: str, topic: str, count: int) -> float:
     It reads everything `CONSUMER_READS` times in one JVM and the last time counts: the first warms the client up.
     """
     words = ("drain", topic, str(count), str(int(TOOL_TIMEOUT_S * 1000)), f"bootstrap.servers={bootstrap}")
-    output = _java("ClientDriver", stdin=("\t".join(words) + "\n") * CONSUMER_READS)
+    output = java("ClientDriver", stdin=("\t".join(words) + "\n") * CONSUMER_READS)
     reads = re.findall(r"^(\d+)\t\d+\t(\d+)\nok$", output, re.MULTILINE)
     if len(reads) < CONSUMER_READS or any(int(records) < count for records, _ in reads):
         raise ToolFailed(f"the consumer on {bootstrap}: {output[-500:]}")
@@ -115,7 +118,7 @@ def latency(bootstrap: str, topic: str, count: int, size: int) -> Latency:
     where = ("--bootstrap-server", bootstrap, "--topic", topic)
     load = ("--num-records", str(count), "--record-size", str(size), "--producer-acks", "all")
     # Having printed its figures it commits, which a broker without consumer groups refuses.
-    output = _java("org.apache.kafka.tools.EndToEndLatency", *where, *load, may_fail=True)
+    output = java("org.apache.kafka.tools.EndToEndLatency", *where, *load, may_fail=True)
     found = re.search(r"Avg latency: ([\d.]+) ms.*99th = ([\d.]+)", output, re.DOTALL)
     if not found:
         raise ToolFailed(f"EndToEndLatency on {bootstrap}: {output[-500:]}")
@@ -123,7 +126,7 @@ def latency(bootstrap: str, topic: str, count: int, size: int) -> Latency:
     return Latency(float(found[1]), max(float(found[2]), 0.5))
 
 
-def _java(main_class: str, *arguments: str, stdin: str | None = None, may_fail: bool = False) -> str:
+def java(main_class: str, *arguments: str, stdin: str | None = None, may_fail: bool = False) -> str:
     """Run `main_class`; what it printed."""
     path = f"{TOOLS / f'driver-{VERSION}'}:{classpath()}"
     ended = subprocess.run(

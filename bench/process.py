@@ -37,7 +37,7 @@ class Server:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            self._wait_until_it_answers(begun + START_TIMEOUT_S)
+            self._wait_until_itanswers(begun + START_TIMEOUT_S)
         except BaseException:
             self.stop()
             raise
@@ -53,19 +53,19 @@ class Server:
         """Where the server keeps its files."""
         return self.directory / "data"
 
-    def _wait_until_it_answers(self, deadline: float) -> None:
-        while not _answers(self.port):
+    def _wait_until_itanswers(self, deadline: float) -> None:
+        while not answers(self.port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise ServerDied(f"{self.name} did not come up:\n{self.log.read_text()[-2000:]}")
             time.sleep(0.002)
 
     def cpu_s(self) -> float:
         """CPU seconds, user and system, of the process and its children so far."""
-        return sum(map(_cpu_ticks, _tree(self._process.pid))) / _CPU_TICKS_PER_S
+        return cpu_s_of(self._process.pid)
 
     def resident_mb(self) -> float:
         """Resident memory of the process and its children."""
-        return sum(map(_resident_kib, _tree(self._process.pid))) / 1024
+        return resident_mb_of(self._process.pid)
 
     def stop(self) -> None:
         """Ask, then insist; and remove the files."""
@@ -101,7 +101,7 @@ def free_port() -> int:
         return port
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
     """Whether a broker serves requests there: an open port alone does not say so (Kafka binds early)."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=START_TIMEOUT_S) as connection:
@@ -109,6 +109,16 @@ def _answers(port: int) -> bool:
             return len(connection.recv(8)) > 0
     except OSError:
         return False
+
+
+def cpu_s_of(pid: int) -> float:
+    """CPU seconds, user and system, of a process and its children so far."""
+    return sum(map(_cpu_ticks, _tree(pid))) / _CPU_TICKS_PER_S
+
+
+def resident_mb_of(pid: int) -> float:
+    """Resident memory of a process and its children."""
+    return sum(map(_resident_kib, _tree(pid))) / 1024
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

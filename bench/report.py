@@ -16,7 +16,7 @@ START_RATIO_MAX = 0.1
 RESIDENT_MB_MAX = 100.0
 
 MOLDAU, KAFKA, DURABLE = "moldau", "kafka", "moldau group commit"
-BEGIN, END = "<!-- side by side: begin -->", "<!-- side by side: end -->"
+PART = "side by side"
 
 
 class Measured(NamedTuple):
@@ -85,9 +85,9 @@ def render(results: Results) -> tuple[str, list[str]]:
     """The tables, and the rows that missed their target."""
     rows = _rows(results)
     tables = [
-        _table("| | Moldau | Kafka | ratio | target | |", "|---|---:|---:|---:|---|---|", rows),
-        _table("| broker CPU seconds per GB | Moldau | Kafka |", "|---|---:|---:|", _cpu_per_gigabyte(results)),
-        _table(
+        table("| | Moldau | Kafka | ratio | target | |", "|---|---:|---:|---:|---|---|", rows),
+        table("| broker CPU seconds per GB | Moldau | Kafka |", "|---|---:|---:|", _cpu_per_gigabyte(results)),
+        table(
             "| the price of group commit | log.flush.policy=os | group, the default |",
             "|---|---:|---:|",
             _group_commit(results),
@@ -97,14 +97,15 @@ def render(results: Results) -> tuple[str, list[str]]:
     return "\n".join(tables), missed
 
 
-def write(path: Path, tables: str, command: str) -> None:
-    """Put the tables between the markers of the document; the text around them stays."""
-    text = path.read_text() if path.exists() else f"# Benchmarks\n\n{BEGIN}\n{END}\n"
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
+def write(path: Path, tables: str, command: str, part: str = PART) -> None:
+    """Put the tables between the markers of the part of the document; the text around them stays."""
+    begin, end = f"<!-- {part}: begin -->", f"<!-- {part}: end -->"
+    text = path.read_text() if path.exists() else f"# Benchmarks\n\n{begin}\n{end}\n"
+    before, _, rest = text.partition(begin)
+    after = rest.partition(end)[2]
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{before}{BEGIN}\n\n    {command}\n\n{machine}.\n\n{tables}\n{END}{after}")
+    path.write_text(f"{before}{begin}\n\n    {command}\n\n{machine}.\n\n{tables}\n{end}{after}")
 
 
 def _rows(results: Results) -> list[Row]:
@@ -115,19 +116,17 @@ def _rows(results: Results) -> list[Row]:
 
 
 def _throughput(results: Results, work: str) -> Row:
-    ours, theirs = results.medians(work, _per_s)
-    is_met = ours / theirs >= THROUGHPUT_RATIO_MIN
-    return Row(f"{work}: records/s", ours, theirs, f"ratio >= {THROUGHPUT_RATIO_MIN}", is_met)
+    return at_least(f"{work}: records/s", results.medians(work, _per_s), THROUGHPUT_RATIO_MIN)
 
 
 def _cpu(results: Results, work: str) -> Row:
-    return _at_most(f"{work}: broker CPU s", results.medians(work, _cpu_s), results.cpu_ratio_max[work])
+    return at_most(f"{work}: broker CPU s", results.medians(work, _cpu_s), results.cpu_ratio_max[work])
 
 
 def _latency(results: Results, work: str) -> list[Row]:
     return [
-        _at_most(f"{work}: average ms", results.medians(work, _average_ms), LATENCY_RATIO_MAX),
-        _at_most(f"{work}: p99 ms", results.medians(work, _p99_ms), LATENCY_RATIO_MAX),
+        at_most(f"{work}: average ms", results.medians(work, _average_ms), LATENCY_RATIO_MAX),
+        at_most(f"{work}: p99 ms", results.medians(work, _p99_ms), LATENCY_RATIO_MAX),
     ]
 
 
@@ -136,12 +135,13 @@ def _process(results: Results) -> list[Row]:
     ours_mb, theirs_mb = results.resident_mb[MOLDAU], results.resident_mb[KAFKA]
     target = f"<= {RESIDENT_MB_MAX:.0f} MB"
     return [
-        _at_most("start to first answer, s", start, START_RATIO_MAX),
+        at_most("start to first answer, s", start, START_RATIO_MAX),
         Row("resident after the run, MB", ours_mb, theirs_mb, target, ours_mb <= RESIDENT_MB_MAX),
     ]
 
 
-def _at_most(name: str, both: tuple[float, float], limit: float) -> Row:
+def at_most(name: str, both: tuple[float, float], limit: float) -> Row:
+    """A figure of which we may have this much of Kafka's."""
     ours, theirs = both
     return Row(name, ours, theirs, f"ratio <= {limit}", ours / theirs <= limit)
 
@@ -188,7 +188,14 @@ VALUES = (("records/s", _per_s), ("broker CPU s", _cpu_s))
 TIMED_VALUES = (("average ms", _average_ms), ("p99 ms", _p99_ms), ("broker CPU s", _cpu_s))
 
 
-def _table(head: str, rule: str, rows: Iterable[object]) -> str:
+def at_least(name: str, both: tuple[float, float], limit: float) -> Row:
+    """A figure of which we must have this much of Kafka's."""
+    ours, theirs = both
+    return Row(name, ours, theirs, f"ratio >= {limit}", ours / theirs >= limit)
+
+
+def table(head: str, rule: str, rows: Iterable[object]) -> str:
+    """In Markdown."""
     return "\n".join((head, rule, *map(str, rows))) + "\n"
 
 

@@ -158,7 +158,7 @@ def _measure(
         _fill(server, work, options.scale)
     _round(servers, work, options.scale * WARM_UP, report.Results())
     for number in range(options.rounds):
-        _note(f"round {number + 1} of {options.rounds}")
+        note(f"round {number + 1} of {options.rounds}")
         _round(servers if number % 2 == 0 else servers[::-1], work, options.scale, results)
 
 
@@ -176,14 +176,14 @@ def _round(servers: Sequence[Server], work: Sequence[Work], scale: float, result
             if one.is_synced or server.name != DURABLE:
                 sample = _sample(server, one, scale)
                 results.add(one.name, server.name, sample, one.cpu_ratio_max)
-                _note(f"  {one.name:42} {server.name:20} {sample.measured.per_s:12,.0f}/s {sample.cpu_s:6.2f} CPU s")
+                note(f"  {one.name:42} {server.name:20} {sample.measured.per_s:12,.0f}/s {sample.cpu_s:6.2f} CPU s")
 
 
 def _sample(server: Server, work: Work, scale: float) -> report.Sample:
     topic = work.reads or f"t{uuid.uuid4().hex[:8]}"
     if work.reads is None:
         kafka.create_topic(server.bootstrap, topic, work.partitions)
-        _settle()
+        settle()
     count = _scaled(work, scale)
     before_s = server.cpu_s()
     measured = work.run(server, topic, count)
@@ -195,16 +195,17 @@ def _scaled(work: Work, scale: float) -> int:
     return max(1, int(work.records * scale))
 
 
-def _settle() -> None:
+def settle() -> None:
     """Write out, and drop the page cache where we may: the reclaim of one run must not be charged to the next."""
     subprocess.run(["sync"], check=True)
     try:
         Path("/proc/sys/vm/drop_caches").write_text("1")
     except OSError:
-        _note("  (not root: the page cache stays as it is)")
+        note("  (not root: the page cache stays as it is)")
 
 
-def _note(line: str) -> None:
+def note(line: str) -> None:
+    """For whoever watches."""
     sys.stderr.write(f"{line}\n")
 
 

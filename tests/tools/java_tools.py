@@ -13,7 +13,7 @@ from bench.process import Server, free_port
 TOOL_TIMEOUT_S = 120.0
 
 # A tool lives for a second: the quick compiler and the simple collector halve that.
-_QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
 class Ended(NamedTuple):
@@ -33,7 +33,7 @@ class JavaTools:
     def run(self, main_class: str, *arguments: object, stdin: str = "") -> Ended:
         """Run a main class as it is."""
         ended = subprocess.run(
-            ["java", "-Xmx256m", *_QUICK, "-cp", self._classpath, main_class, *map(str, arguments)],
+            ["java", "-Xmx256m", *QUICK, "-cp", self._classpath, main_class, *map(str, arguments)],
             input=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -89,7 +89,7 @@ class ApacheKafka(Server):
         if not self._data.exists():
             cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
             JavaTools(classpath).succeed("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", settings)
-        command = ["java", "-Xmx512m", *_QUICK, "-cp", classpath, "kafka.Kafka", str(settings)]
+        command = ["java", "-Xmx512m", *QUICK, "-cp", classpath, "kafka.Kafka", str(settings)]
         super().__init__("kafka", work, port, command)
 
     @property
