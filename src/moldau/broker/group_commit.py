@@ -1,11 +1,13 @@
 """Group commit: one round of syncs serves every write that was made before it began.
 
 While a round runs in its threads, new writes gather for the next one. So the rate of acknowledged writes does not
-depend on the rate of syncs, and the wait is at most two syncs.
+depend on the rate of syncs, and the wait is at most two syncs. The threads tell the loop once a round: a future for
+each sync and one over them cost more than the rest of a round.
 """
 
 import asyncio
 import logging
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
@@ -34,17 +36,41 @@ class GroupCommit:
         return self._next
 
     def _start(self) -> None:
-        logs, self._dirty = list(self._dirty), set()
+        logs, self._dirty = self._dirty, set()
         waiters, self._next = self._next, self._loop.create_future()
-        syncs = [self._loop.run_in_executor(self._threads, _sync, each) for each in logs]
-        asyncio.gather(*syncs).add_done_callback(lambda done: self._finish(waiters, done))
+        syncing = _Round(len(logs), waiters)
+        for each in logs:
+            self._threads.submit(self._sync, each, syncing)
 
-    def _finish(self, waiters: "asyncio.Future[Failed]", done: "asyncio.Future[list[Log | None]]") -> None:
-        if not waiters.done():
-            waiters.set_result(frozenset(each for each in done.result() if each is not None))
+    def _sync(self, each: Log, syncing: "_Round") -> None:
+        """One log, in a thread."""
+        if syncing.is_last(_sync(each)):
+            self._loop.call_soon_threadsafe(self._finish, syncing)
+
+    def _finish(self, syncing: "_Round") -> None:
+        if not syncing.waiters.done():
+            syncing.waiters.set_result(frozenset(syncing.failed))
         self._running = bool(self._dirty)
         if self._running:
             self._start()
+
+
+class _Round:
+    """Counts the syncs that are still under way."""
+
+    def __init__(self, syncs: int, waiters: "asyncio.Future[Failed]") -> None:
+        self.waiters = waiters
+        self.failed: list[Log] = []
+        self._left = syncs
+        self._lock = threading.Lock()
+
+    def is_last(self, failed: Log | None) -> bool:
+        """One sync has ended: with this one, have all?"""
+        with self._lock:
+            if failed is not None:
+                self.failed.append(failed)
+            self._left -= 1
+            return self._left == 0
 
 
 def _sync(each: Log) -> Log | None:
