@@ -8,7 +8,8 @@ from random import Random, SystemRandom
 
 import pytest
 
-from moldau.broker.dispatch import Answer, Dispatcher, Later, Peer
+from moldau.broker.dispatch import Answer, Dispatcher, Peer
+from moldau.handlers.later import Later
 from moldau.handlers.produce_repeats import KNOWN_MAX, VERSION_MIN
 from moldau.protocol import codec
 from moldau.protocol.errors import ErrorCode, ProtocolError
@@ -21,6 +22,20 @@ NEWEST = 13
 CLIENT_ID = b"a producer"
 
 
+class Server:
+    """A broker's dispatcher, in its loop."""
+
+    def __init__(self, world: World) -> None:
+        self._runner = world.runner
+        self._dispatcher = Dispatcher(world.services)
+
+    def dispatch(self, frame: bytes, peer: Peer) -> Answer:
+        async def dispatch() -> Answer:
+            return self._dispatcher.dispatch(memoryview(frame), peer)
+
+        return self._runner.run(dispatch())
+
+
 class Producers:
     """Two brokers that are given the same frames: one over one connection, one over a new connection each time."""
 
@@ -28,7 +43,7 @@ class Producers:
         self.worlds = (World({}), World({}))
         self.topic_ids, same_ids = ({name: world.create(name, partitions) for name in topics} for world in self.worlds)
         assert self.topic_ids == same_ids
-        self._remembering, self._forgetful = (Dispatcher(world.services) for world in self.worlds)
+        self._remembering, self._forgetful = map(Server, self.worlds)
         self._peer = Peer("PLAINTEXT")
         self._correlation_id = 0
 
@@ -61,7 +76,7 @@ class Producers:
 
     def is_repeat(self, frame: bytes) -> bool:
         """Send it, and say whether it was taken for a repeat."""
-        answer = self._remembering.dispatch(memoryview(frame), self._peer)
+        answer = self._remembering.dispatch(frame, self._peer)
         assert _bytes_of(answer) == _answer(self._forgetful, frame, Peer("PLAINTEXT"))
         return isinstance(answer, bytes)
 
@@ -90,9 +105,9 @@ def producers() -> Iterator[Producers]:
     made.close()
 
 
-def _answer(dispatcher: Dispatcher, frame: bytes, peer: Peer) -> bytes | None:
+def _answer(server: Server, frame: bytes, peer: Peer) -> bytes | None:
     try:
-        return _bytes_of(dispatcher.dispatch(memoryview(frame), peer))
+        return _bytes_of(server.dispatch(frame, peer))
     except ProtocolError:
         return None
 
@@ -148,7 +163,7 @@ def test_requests_for_several_partitions_are_no_repeats(producers: Producers) ->
 def test_acks_0_is_never_answered(producers: Producers) -> None:
     for _ in range(3):
         frame = producers.frame(_batch(), acks=0)
-        assert producers._remembering.dispatch(memoryview(frame), producers._peer) is None
+        assert producers._remembering.dispatch(frame, producers._peer) is None
 
 
 def test_a_refused_batch_gets_the_same_error(producers: Producers) -> None:
@@ -223,12 +238,12 @@ def test_mutated_frames_are_answered_as_if_they_were_the_first(producers: Produc
 def _send_mutated(producers: Producers, frame: bytes) -> None:
     """Acks may have become 0, and then there is no answer."""
     answers = []
-    for dispatcher, peer in (
+    for server, peer in (
         (producers._remembering, producers._peer),
         (producers._forgetful, Peer("PLAINTEXT")),
     ):
         try:
-            answer = dispatcher.dispatch(memoryview(frame), peer)
+            answer = server.dispatch(frame, peer)
             answers.append(None if answer is None else _bytes_of(answer))
         except ProtocolError:
             answers.append(b"closed")
