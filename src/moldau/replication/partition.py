@@ -73,15 +73,19 @@ class Partition:
 
     def append_own(self, batch: bytes, now_ms: int) -> AppendResult:
         """Append a batch that the broker itself made, with acks=all: a coordinator's records."""
-        config = self.log.config
-        if len(self.in_sync_replicas) < config.min_insync_replicas:
-            raise self._too_few_replicas()
-        if len(batch) > config.max_message_bytes:
-            reason = f"{len(batch)} bytes in one batch, max.message.bytes allows {config.max_message_bytes}"
-            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, reason)
+        self.check_own(len(batch))
         result = self.log.append_as_leader(prepare_own_batch(batch), self.leader_epoch, now_ms)
         self._advance_high_watermark(self.log.log_end_offset, len(batch))
         return result
+
+    def check_own(self, batch_bytes: int) -> None:
+        """Raise what `append_own` would: for one who wants to know before the batch is made."""
+        config = self.log.config
+        if len(self.in_sync_replicas) < config.min_insync_replicas:
+            raise self._too_few_replicas()
+        if batch_bytes > config.max_message_bytes:
+            reason = f"{batch_bytes} bytes in one batch, max.message.bytes allows {config.max_message_bytes}"
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, reason)
 
     def _too_few_replicas(self) -> ApiError:
         return ApiError(
