@@ -27,6 +27,7 @@ from moldau.protocol import codec
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.protocol.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from moldau.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from moldau.protocol.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -43,6 +44,7 @@ TIMEOUT_S = 120.0
 TOPIC, SMALL_TOPIC = "shared", "small"
 SETTLE_RATIO_MAX = 1.0
 MEMBER_ID_REQUIRED = 79
+LEAVE_EPOCH = -1
 RETRIABLE = (14, 15, 16)  # the coordinator is loading, not there yet, elsewhere
 PROTOCOLS = ("classic", "consumer")
 
@@ -172,6 +174,10 @@ class ClassicMember:
         request = HeartbeatRequest(group_id=self._group, generation_id=self._generation, member_id=self._member_id)
         _check((await self._connection.ask(12, 4, request, HeartbeatResponse)).error_code)
 
+    async def leave(self) -> None:
+        request = LeaveGroupRequest(group_id=self._group, members=[MemberIdentity(member_id=self._member_id)])
+        _check((await self._connection.ask(13, 5, request, LeaveGroupResponse)).error_code)
+
 
 # Metadata of the consumer protocol, version 0: the topics, and no user data.
 _SUBSCRIPTION = b"\0\0\0\0\0\1" + len(SMALL_TOPIC).to_bytes(2, "big") + SMALL_TOPIC.encode() + b"\xff\xff\xff\xff"
@@ -193,6 +199,10 @@ class ConsumerMember:
             await self._beat(**(first if self._epoch == 0 else {}))
 
     async def beat(self) -> None:
+        await self._beat()
+
+    async def leave(self) -> None:
+        self._epoch = LEAVE_EPOCH
         await self._beat()
 
     async def _beat(self, **fields: Any) -> None:
@@ -240,6 +250,8 @@ async def _hold(server: Server, kind: type[ClassicMember] | type[ConsumerMember]
         slowest_s = max(await asyncio.gather(*(_stay(member, number) for number, member in enumerate(members))))
         return joined, Measured(slowest_s, server.cpu_s() - cpu_s)
     finally:
+        # Sessions that end by themselves would do so in the middle of the next measurement.
+        await asyncio.gather(*(member.leave() for member in members))
         for connection in connections:
             connection.close()
 

@@ -4,7 +4,7 @@ import asyncio
 
 from moldau.broker.shard_states import State
 from moldau.protocol.errors import ErrorCode
-from tests.broker.test_shards import Bench, as_batch, commit, committed, fetch, offset_record, refusal, run
+from tests.broker.test_shards import Bench, as_batch, commit, committed, fetch, offset_record, refusal, run, turn
 
 ME, OTHER = 1, 2
 OTHER_EPOCH = 7
@@ -29,12 +29,14 @@ def test_an_answer_waits_for_the_disk_and_for_the_other_replica() -> None:
         bench = Pair()
         host = await bench.active()
         first, reader = host.write(commit(1)), host.write(fetch)
+        await turn()
         await bench.disk.finish()
         assert not first.done()
         assert not reader.done()
         await bench.replicate()
         assert (first.result(), reader.result()) == ([0], [1])
         second = host.write(commit(2))
+        await turn()
         await bench.replicate()
         assert not second.done()
         await bench.disk.finish()
@@ -47,7 +49,10 @@ def test_what_was_written_first_is_answered_first() -> None:
     async def test() -> None:
         bench = Pair()
         host = await bench.active()
-        answers = [host.write(commit(number)) for number in (1, 2, 3)]
+        answers = []
+        for number in (1, 2, 3):
+            answers.append(host.write(commit(number)))
+            await turn()
         await bench.disk.finish()
         await bench.replicate(2)
         assert [answer.done() for answer in answers] == [True, False, False]
@@ -65,6 +70,7 @@ def test_a_record_that_nobody_takes_in_time_stays_and_only_the_answer_says_so() 
         bench = Pair({"offsets.commit.timeout.ms": "1"})
         host = await bench.active()
         answer = host.write(commit(1))
+        await turn()
         await bench.disk.finish()
         await asyncio.wait([answer], timeout=10)
         assert refusal(answer) == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -81,6 +87,7 @@ def test_a_leader_that_resigns_sends_whoever_waits_to_the_next_one() -> None:
         bench = Pair()
         host = await bench.active()
         answer = host.write(commit(1))
+        await turn()
         bench.partition.resign()
         host.close()
         assert refusal(answer) == ErrorCode.NOT_COORDINATOR

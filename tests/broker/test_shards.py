@@ -24,7 +24,7 @@ from moldau.core.topic_config import TopicConfig
 from moldau.handlers.context import Services
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.records.batch import EndTxnMarker, Record, build_batch, build_end_txn_marker
+from moldau.records.batch import EndTxnMarker, Record, build_batch, build_end_txn_marker, split_batches
 from moldau.replication.durability import Durability
 from moldau.replication.partition import Partition
 
@@ -68,12 +68,21 @@ class Bench:
         self.services = cast(Services, services)
         self.failures: list[bool] = []
 
-    def host(self) -> ShardHost:
+    def host(self, *, is_cautious: bool = False) -> ShardHost:
         """One that has to load."""
-        loop = asyncio.get_running_loop()
         return ShardHost(
-            loop, self.services, lambda: bytes(16), self.partition, lambda _, active: self.failures.append(active)
+            asyncio.get_running_loop(),
+            self.services,
+            lambda: bytes(16),
+            self.partition,
+            lambda _, active: self.failures.append(active),
+            is_cautious=is_cautious,
         )
+
+    def batches(self) -> list[int]:
+        """How many records each batch of the log has."""
+        region = self.partition.read(0, 1 << 20, committed=False, min_one_batch=True)
+        return [] if region is None else [header.record_count for header, _ in split_batches(region.read())]
 
     async def active(self) -> ShardHost:
         host = self.host()
@@ -101,6 +110,15 @@ def committed(host: ShardHost) -> list[int]:
     return [each.offset for each in host.shard.offsets.fetch("g", None)]
 
 
+async def turn() -> None:
+    """Let what was decided get into the log."""
+    await asyncio.sleep(0)
+
+
+def code_of(error: ApiError) -> list[int]:
+    return [error.code]
+
+
 def refusal(answer: "asyncio.Future[Any]") -> ErrorCode:
     error = answer.exception()
     assert isinstance(error, ApiError)
@@ -120,9 +138,10 @@ def test_an_answer_waits_for_the_disk_and_so_does_who_reads_after_it() -> None:
     async def test() -> None:
         bench = Bench()
         host = await bench.active()
-        first, reader, second = host.write(commit(1)), host.write(fetch), host.write(commit(2))
-        late_reader = host.write(fetch)
-        await asyncio.sleep(0)
+        first, reader = host.write(commit(1)), host.write(fetch)
+        await turn()
+        second, late_reader = host.write(commit(2)), host.write(fetch)
+        await turn()
         assert not any(each.done() for each in (first, reader, second, late_reader))
         await bench.disk.finish()
         assert (first.result(), reader.result()) == ([0], [1])
@@ -131,6 +150,95 @@ def test_an_answer_waits_for_the_disk_and_so_does_who_reads_after_it() -> None:
         await bench.disk.finish()
         assert (second.result(), late_reader.result()) == ([0], [2])
         assert host.write(fetch).done()
+
+    run(test)
+
+
+def test_what_one_turn_decides_is_one_batch_and_one_sync() -> None:
+    async def test() -> None:
+        bench = Bench()
+        host = await bench.active()
+        answers = [host.write(commit(offset)) for offset in (1, 2, 3)]
+        assert committed(host) == [3]
+        await turn()
+        assert bench.batches() == [3]
+        assert len(bench.disk.syncs) == 1
+        await bench.disk.finish()
+        assert [each.result() for each in answers] == [[0]] * 3
+
+    run(test)
+
+
+def test_a_turn_that_decides_more_than_a_batch_holds_writes_several() -> None:
+    async def test() -> None:
+        bench = Bench({"message.max.bytes": "400"})
+        host = await bench.active()
+        answers = [host.write(commit(offset)) for offset in range(7)]
+        await turn()
+        assert sum(bench.batches()) == 7
+        assert len(bench.batches()) > 1
+        while bench.disk.syncs:
+            await bench.disk.finish()
+        assert [each.result() for each in answers] == [[0]] * 7
+
+    run(test)
+
+
+def test_what_needs_no_record_is_answered_at_once_and_not_ahead_of_what_does() -> None:
+    async def test() -> None:
+        bench = Bench()
+        host = await bench.active()
+        assert host.answer(fetch, code_of) == []
+        first = host.answer(commit(1), code_of)
+        reader = host.answer(fetch, code_of)
+        await turn()
+        assert isinstance(first, asyncio.Future)
+        assert isinstance(reader, asyncio.Future)
+        assert not first.done()
+        assert not reader.done()
+        await bench.disk.finish()
+        assert (first.result(), reader.result()) == ([0], [1])
+        assert host.answer(fetch, code_of) == [1]
+
+    run(test)
+
+
+def test_a_refusal_is_an_answer_to_who_asked_for_one() -> None:
+    async def test() -> None:
+        bench = Bench()
+        host = await bench.active()
+        member = Committing("g", "member", None, 7)
+        assert host.answer(lambda shard: shard.offsets.commit(member, []), code_of) == [ErrorCode.GROUP_ID_NOT_FOUND]
+        waiting = host.answer(commit(1), code_of)
+        assert isinstance(waiting, asyncio.Future)
+        host.close()
+        assert waiting.result() == [ErrorCode.NOT_COORDINATOR]
+
+    run(test)
+
+
+def test_an_append_that_fails_gives_the_shard_up_and_its_successor_appends_before_it_replays() -> None:
+    async def test() -> None:
+        bench = Bench()
+        host = await bench.active()
+        answer = host.write(commit(1))
+        assert committed(host) == [1]
+        bench.partition.is_under_min_isr = True  # a replica was lost after the decision
+        await turn()
+        assert refusal(answer) == ErrorCode.NOT_COORDINATOR
+        assert host.state is State.FAILED
+        assert bench.failures == [True]
+        successor = bench.host(is_cautious=True)
+        await successor.load()
+        assert refusal(successor.write(commit(1))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert committed(successor) == []
+        bench.partition.is_under_min_isr = False
+        taken = successor.write(commit(1))
+        assert bench.batches() == [1]
+        await bench.disk.finish()
+        assert taken.result() == [0]
+        successor.write(commit(2))
+        assert bench.batches() == [1]
 
     run(test)
 
@@ -160,6 +268,7 @@ def test_more_tombstones_than_a_batch_holds_are_written_in_parts() -> None:
         host = await bench.active()
         key = OffsetCommitKey(group="g" * 200, topic="t" * 249, partition=0)
         host.apply_in_parts(Outcome([CoordinatorRecord(key, None)] * 10_000))
+        await turn()
         assert bench.partition.log.log_end_offset == 10_000
         assert host.state is State.ACTIVE
 
@@ -171,7 +280,10 @@ def test_a_failed_sync_gives_the_shard_up_and_tells_everybody() -> None:
         bench = Bench()
         host = await bench.active()
         waiting = host.write(lambda _: (Outcome(), Promise[int]()))
-        first, second = host.write(commit(1)), host.write(commit(2))
+        first = host.write(commit(1))
+        await turn()
+        second = host.write(commit(2))
+        await turn()
         await bench.disk.finish(frozenset([bench.partition.log]))
         assert [refusal(each) for each in (waiting, first, second)] == [ErrorCode.NOT_COORDINATOR] * 3
         assert host.state is State.FAILED
@@ -219,6 +331,7 @@ def test_a_shard_loads_what_another_wrote() -> None:
         host = await bench.active()
         for offset in (3, 4):
             host.write(commit(offset))
+            await turn()
         host.close()
         assert committed(await bench.active()) == [4]
 

@@ -6,14 +6,16 @@ their session is over, some die, and what they sent last may arrive when they ar
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
 from moldau.cluster.image import ClusterImage, PartitionImage, TopicImage
+from moldau.coordinators.consumer import ConsumerGroup
+from moldau.coordinators.consumer_state import ConsumerState
 from moldau.coordinators.offsets import Committing, OffsetToCommit, WantedOffset
 from moldau.coordinators.outcome import Decision, Outcome
-from moldau.coordinators.records import decode_record, encode_record
+from moldau.coordinators.records import CoordinatorRecord, decode_record, encode_record
 from moldau.coordinators.runtime import Shard
 from moldau.coordinators.timers import ManualTimers
 from moldau.coordinators.world import World
@@ -114,12 +116,26 @@ class Broker:
                 outcome.committed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
                 return
             self._log += map(encode_record, outcome.records)
-            for record in outcome.records:
-                self.shard.replay(record)
+            if outcome.adopt is not None and self.rng.random() < 0.5:
+                self._adopt(outcome.records, outcome.adopt)
+            else:
+                for record in outcome.records:
+                    self.shard.replay(record)
         elif not self._in_flight:
             outcome.committed(0)
             return
         self._in_flight.append(_InFlight(outcome, len(self._log)))
+
+    def _adopt(self, records: Sequence[CoordinatorRecord], adopt: Callable[[], None]) -> None:
+        """What a group adopts is what the records come to."""
+        group = self.shard.groups.find(GROUP)
+        assert isinstance(group, ConsumerGroup)
+        replayed = group.state.copy()
+        for record in records:
+            replayed.replay(record)
+        adopt()
+        for name in ConsumerState.__slots__:
+            assert getattr(group.state, name) == getattr(replayed, name), name
 
     def sync(self) -> None:
         """All that was written is durable, or some of it: always from the front."""
@@ -199,6 +215,7 @@ class Client:
         self.owned: set[int] = set()
         self.positions: dict[int, int] = {}
         self.stalled_until_ms = 0
+        self.acted_ms = 0
         self.call: Call | None = None
         self.on_answer: Callable[[Call], None] = self.ignore
 
@@ -224,9 +241,12 @@ class Client:
                 call, self.call = self.call, None
                 self.on_answer(call)
             return
-        if self.owned and self.sim.rng.random() < 0.4:
+        now_ms = self.sim.broker.clock.now_ms()
+        is_due = now_ms >= self.acted_ms + 2 * HEARTBEAT_INTERVAL_MS  # commits do not keep a client from its heartbeat
+        if self.owned and not is_due and self.sim.rng.random() < 0.4:
             self.commit()
         else:
+            self.acted_ms = now_ms
             self.act()
 
     def act(self) -> None:

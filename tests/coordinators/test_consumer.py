@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from moldau.coordinators.consumer import validate_heartbeat
 from moldau.coordinators.consumer_member import MemberState
+from moldau.coordinators.consumer_state import ConsumerState
 from moldau.coordinators.group import Caller
 from moldau.coordinators.record_tables import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -42,7 +44,7 @@ def test_the_first_member_gets_everything_at_once() -> None:
     driver = ConsumerDriver({"t": 3})
     consumer = Consumer(driver, "one", "t")
     answer = consumer.join()
-    assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("one", 2, 5_000)
+    assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("one", 2, 1_000)
     assert consumer.partitions == {("t", 0), ("t", 1), ("t", 2)}
     assert driver.group.state_name == "Stable"
     assert [type(record.key) for record in driver.log] == [
@@ -293,11 +295,38 @@ def test_only_the_current_epoch_commits() -> None:
     driver.group.validate_fetch(None, -1)
 
 
+def test_an_older_epoch_commits_what_the_member_had_by_then_and_has_kept() -> None:
+    driver = ConsumerDriver({"t": 4})
+    one, two = Consumer(driver, "one", "t"), Consumer(driver, "two", "t")
+    before = one.join().member_epoch
+    had = one.partitions
+    driver.pass_time(5_000)
+    two.join()
+    settle(driver, one, two)
+    assert one.epoch > before
+
+    def commit(member_id: str, epoch: int, partitions: set[tuple[str, int]]) -> None:
+        ids = [(topic_id(name), partition) for name, partition in sorted(partitions)]
+        driver.group.validate_commit(member_id, None, epoch, is_transactional=False, api_version=9, partitions=ids)
+
+    commit("one", before, one.partitions)
+    commit("one", one.epoch, had)  # with its current epoch it is trusted, as in Kafka
+    for epoch, partitions in ((before, had), (before - 1, one.partitions), (one.epoch + 1, one.partitions)):
+        with refusal(ErrorCode.STALE_MEMBER_EPOCH):
+            commit("one", epoch, partitions)
+    with refusal(ErrorCode.STALE_MEMBER_EPOCH):
+        commit("two", before, two.partitions)
+
+
+def facts(state: ConsumerState) -> dict[str, Any]:
+    return {name: getattr(state, name) for name in ConsumerState.__slots__}
+
+
 def test_a_new_coordinator_knows_what_the_log_says() -> None:
     driver, one, two = two_members({"a": 3, "b": 2})
-    before = vars(driver.group.state)
+    before = facts(driver.group.state)
     driver.restart()
-    assert vars(driver.group.state) == before
+    assert facts(driver.group.state) == before
     written = len(driver.log)
     assert one.beat().assignment is None
     assert len(driver.log) == written

@@ -42,6 +42,15 @@ class GroupCoordinator:
     async def write(self, group_id: str, decide: "Callable[[Shard], Decision[T]]") -> T:
         return await self._host_of(group_id).write(decide)
 
+    def answer(
+        self, group_id: str, decide: "Callable[[Shard], Decision[T]]", refused: Callable[[ApiError], T]
+    ) -> "T | asyncio.Future[T]":
+        try:
+            host = self._host_of(group_id)
+        except ApiError as error:
+            return refused(error)
+        return host.answer(decide, refused)
+
     def read(self, group_id: str, query: "Callable[[Shard], T]") -> T:
         return query(self._host_of(group_id).shard)
 
@@ -124,11 +133,12 @@ class GroupCoordinator:
         for index in sorted(ours & led.keys() - self._hosts.keys()):
             self._start(index)
 
-    def _start(self, index: int) -> None:
+    def _start(self, index: int, *, is_cautious: bool = False) -> None:
         partition = self._services.replicas.get(OFFSETS_TOPIC, index)
         from moldau.broker.shards import ShardHost  # see above
 
-        host = ShardHost(self._loop, self._services, self._new_uuid, partition, partial(self._failed, index))
+        failed = partial(self._failed, index)
+        host = ShardHost(self._loop, self._services, self._new_uuid, partition, failed, is_cautious=is_cautious)
         self._hosts[index] = host
         if partition.log.log_start_offset == partition.log.log_end_offset:
             for _ in host.load_steps():
@@ -147,7 +157,7 @@ class GroupCoordinator:
         """What is in memory cannot be trusted: start over from the log, once."""
         if was_active and self._hosts.get(index) is host:
             log.warning("%s is loaded again", host.partition.topic_partition)
-            self._start(index)
+            self._start(index, is_cautious=True)
 
     def _active_hosts(self) -> "list[ShardHost]":
         return [host for host in self._hosts.values() if host.state is State.ACTIVE]

@@ -1,10 +1,32 @@
-"""A shard's timers on the event loop."""
+"""A shard's timers on the event loop.
+
+A session is put off by every heartbeat and hardly ever ends, so putting off must cost next to nothing: it notes the
+later time, and the loop's one timer of a shard finds that out when it comes to the earlier one.
+"""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
-from moldau.coordinators.outcome import Outcome
 from moldau.coordinators.timers import Expire
+
+EARLY_S = 0.001
+"""A loop that counts milliseconds may wake us that much too soon."""
+STALE_ENTRIES_MIN = 64
+"""Below this nobody cares how many entries of the queue are of no use any more."""
+
+
+_Entry = tuple[float, int, str]
+"""When, in which order, which timer."""
+
+
+class _Timer(NamedTuple):
+    due: float
+    entry: _Entry
+    """Its place in the queue: at or before its time."""
+    expire: Expire
 
 
 class LoopTimers:
@@ -13,22 +35,72 @@ class LoopTimers:
     def __init__(self, loop: asyncio.AbstractEventLoop, apply: Callable[[Expire], None]) -> None:
         self._loop = loop
         self._apply = apply
-        self._handles: dict[str, asyncio.TimerHandle] = {}
+        self._timers: dict[str, _Timer] = {}
+        self._queue: list[_Entry] = []
+        self._order = 0
+        self._handle: asyncio.TimerHandle | None = None
+        self._wakes_at = 0.0
 
-    def schedule(self, key: str, delay_ms: int, expire: Callable[[], Outcome]) -> None:
-        self.cancel(key)
-        self._handles[key] = self._loop.call_later(delay_ms / 1000, self._run, key, expire)
+    def schedule(self, key: str, delay_ms: int, expire: Expire) -> None:
+        due = self._loop.time() + delay_ms / 1000
+        known = self._timers.get(key)
+        if known is not None and known.entry[0] <= due:
+            self._timers[key] = _Timer(due, known.entry, expire)
+        else:
+            self._enqueue(key, due, expire)
+            self._wake_at(due)
 
     def cancel(self, key: str) -> None:
-        handle = self._handles.pop(key, None)
-        if handle is not None:
-            handle.cancel()
+        self._timers.pop(key, None)
 
     def cancel_all(self) -> None:
-        for handle in self._handles.values():
-            handle.cancel()
-        self._handles.clear()
+        self._timers.clear()
+        self._queue.clear()
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
 
-    def _run(self, key: str, expire: Expire) -> None:
-        del self._handles[key]
-        self._apply(expire)
+    def _enqueue(self, key: str, due: float, expire: Expire) -> None:
+        if len(self._queue) > STALE_ENTRIES_MIN + 2 * len(self._timers):
+            self._queue = [timer.entry for timer in self._timers.values()]
+            heapify(self._queue)
+        self._order += 1
+        entry = (due, self._order, key)
+        self._timers[key] = _Timer(due, entry, expire)
+        heappush(self._queue, entry)
+
+    def _wake_at(self, due: float) -> None:
+        if self._handle is not None:
+            if self._wakes_at <= due:
+                return
+            self._handle.cancel()
+        self._wakes_at = due
+        self._handle = self._loop.call_later(max(due - self._loop.time(), 0), self._wake)
+
+    def _wake(self) -> None:
+        """What timers schedule on the way has its turn later, be it due at once."""
+        self._handle = None
+        now = self._loop.time() + EARLY_S
+        due: deque[_Entry] = deque()
+        while self._queue and self._queue[0][0] <= now:
+            due.append(heappop(self._queue))
+        try:
+            while due:
+                self._pass(due.popleft(), now)
+        finally:
+            for entry in due:  # of one that failed the others know nothing
+                heappush(self._queue, entry)
+            if self._queue:
+                self._wake_at(self._queue[0][0])
+
+    def _pass(self, entry: _Entry, now: float) -> None:
+        """Run the timer whose time has come, or put it where it belongs by now."""
+        key = entry[2]
+        timer = self._timers.get(key)
+        if timer is None or timer.entry is not entry:
+            return
+        if timer.due > now:
+            self._enqueue(key, timer.due, timer.expire)
+        else:
+            del self._timers[key]
+            self._apply(timer.expire)

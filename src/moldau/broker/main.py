@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import resource
@@ -20,6 +21,8 @@ log = logging.getLogger("moldau")
 
 USAGE_ERROR = 2
 FAILED = 1
+
+OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 
 def main(argv: Sequence[str]) -> int:
@@ -84,6 +87,13 @@ def _raise_open_files_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def _collect_rarely() -> None:
+    """Requests leave no cycles behind, what they made is freed at once. At Python's own pace the search for cycles took
+    a third of the CPU while a thousand groups joined."""
+    gc.freeze()
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, 10, 10)
+
+
 def _new_event_loop() -> asyncio.AbstractEventLoop:
     import uvloop
 
@@ -106,6 +116,7 @@ async def _serve(config: BrokerConfig) -> int:
         loop.add_signal_handler(signal_number, stop.set)
     broker = Broker(config)
     await broker.start()
+    _collect_rarely()
     print(f"moldau: broker {broker.broker_id} is ready at {', '.join(broker.addresses)}", flush=True)  # noqa: T201  a promise
     waits = [asyncio.ensure_future(event.wait()) for event in (stop, broker.failed)]
     _, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -1,9 +1,11 @@
 """One partition of a coordinator's topic while this broker leads it: its log and the state machines over it.
 
-The law of a write: decide, append, replay, and answer when the log has it, on this disk and on every in-sync replica.
-A failed append changes nothing. A sync that failed leaves the state machines ahead of the disk: the shard is given up,
-and whoever waits is told to look for the coordinator again. A record that the replicas do not take in time may yet be
-taken: the state keeps it, and only the answer says that nobody knows.
+The law of a write: decide, replay, append, and answer when the log has it, on this disk and on every in-sync replica.
+What one turn of the event loop decides is one batch: a crowd of members costs few appends. A write that the log will
+not take is refused before it changes anything. An append or a sync that fails all the same leaves the state machines
+ahead of the log: the shard is given up and read again, and whoever waits is told to look for the coordinator again. A
+record that the replicas do not take in time may yet be taken: the state keeps it, and only the answer says that nobody
+knows.
 """
 
 import asyncio
@@ -14,7 +16,8 @@ from typing import Any, TypeVar
 
 from moldau.broker.loop_timers import LoopTimers
 from moldau.broker.shard_states import State
-from moldau.coordinators.outcome import Decision, Outcome
+from moldau.coordinators.outcome import NOTHING, Decision, Outcome
+from moldau.coordinators.promise import Promise
 from moldau.coordinators.records import CoordinatorRecord, decode_record, encode_record
 from moldau.coordinators.runtime import Shard
 from moldau.coordinators.timers import Expire
@@ -33,6 +36,10 @@ LOAD_STEP_BYTES = 256 * 1024
 """What is read and replayed in one turn of the event loop: about 10 ms."""
 PART_RECORDS_MAX = 1_000
 """Tombstones of the longest names that come to less than 1 MB, the default of max.message.bytes."""
+
+BATCH_OVERHEAD_BYTES = 61
+RECORD_OVERHEAD_BYTES_MAX = 36
+"""The variable lengths, deltas and the attributes of a record in a batch, each at its longest."""
 
 T = TypeVar("T")
 
@@ -59,8 +66,11 @@ class ShardHost:
         new_uuid: Callable[[], bytes],
         partition: Partition,
         on_failed: Callable[["ShardHost", bool], None],
+        *,
+        is_cautious: bool = False,
     ) -> None:
-        """`on_failed` is told when the shard is given up, and whether it had been active."""
+        """`on_failed` is told when the shard is given up, and whether it had been active. `is_cautious`: it was given
+        up before, so appends come before replays until the log has taken one."""
         self._loop = loop
         self._services = services
         self.partition = partition
@@ -70,8 +80,14 @@ class ShardHost:
             World(services.clock, self._timers, lambda: services.config, lambda: services.metadata.image, new_uuid)
         )
         self._on_failed = on_failed
+        self._is_cautious = is_cautious
+        self._gathered: list[Outcome] = []
+        """Replayed in this turn of the loop and not yet appended, with `_gathered_records`; or waiting for these."""
+        self._gathered_records: list[tuple[bytes, bytes | None]] = []
+        self._gathered_bytes = 0
         self._in_flight: deque[_InFlight] = deque()
-        self._held: set[asyncio.Future[Any]] = set()
+        self._held: dict[asyncio.Future[Any], Callable[[ApiError], None]] = {}
+        """Answers to come, and how to refuse them."""
 
     # Loading
 
@@ -132,37 +148,133 @@ class ShardHost:
         """The answer to come; raises ApiError if it is refused at once."""
         outcome, promise = decide(self.shard)
         answer: asyncio.Future[T] = self._loop.create_future()
+        self._hold(outcome, promise, answer, answer.set_exception)
+        return answer
 
+    def answer(
+        self, decide: Callable[[Shard], Decision[T]], refused: Callable[[ApiError], T]
+    ) -> "T | asyncio.Future[T]":
+        """As `write`, at once if nothing is left to wait for. What is refused, now or later, becomes an answer too."""
+        try:
+            outcome, promise = decide(self.shard)
+        except ApiError as error:
+            return refused(error)
+        if not outcome.records and not self._gathered and not self._in_flight:
+            outcome.committed(0)
+            outcome = NOTHING
+            if promise.done:
+                return promise.value
+        answer: asyncio.Future[T] = self._loop.create_future()
+        self._hold(outcome, promise, answer, lambda error: answer.set_result(refused(error)))
+        return answer
+
+    def _hold(
+        self, outcome: Outcome, promise: Promise[T], answer: "asyncio.Future[T]", fail: Callable[[ApiError], None]
+    ) -> None:
         def completed(value: T) -> None:
+            self._held.pop(answer, None)
             if not answer.done():
                 answer.set_result(value)
 
         def committed(error_code: int) -> None:
             outcome.committed(error_code)
             if error_code and not answer.done():
-                answer.set_exception(ApiError(ErrorCode(error_code), "the coordinator's log did not take it"))
+                self._held.pop(answer, None)
+                fail(ApiError(ErrorCode(error_code), "the coordinator's log did not take it"))
 
+        self._held[answer] = fail
         promise.then(completed)
-        self.apply(Outcome(outcome.records, committed))
-        if not answer.done():
-            self._held.add(answer)
-            answer.add_done_callback(self._held.discard)
-        return answer
+        self.apply(Outcome(outcome.records, committed, outcome.adopt))
 
     def apply(self, outcome: Outcome) -> None:
-        """Append and replay; `outcome` is told when that is safe. Without records it waits its turn, so that nobody is
-        told of a state that may yet be lost."""
-        entry = _InFlight(outcome)
+        """Replay and append; `outcome` is told when that is durable. Without records it waits its turn, so that
+        nobody is told of a state that may yet be lost."""
         if outcome.records:
-            try:
-                self._append(outcome.records)
-            except ApiError as error:
-                log.warning("%s takes no records: %s", self.partition.topic_partition, error)
-                outcome.committed(_AS_CLIENTS_SEE_IT.get(error.code, error.code))
-                return
-            self._wait_until_safe(entry)
-            if not self._replay(outcome):
-                return
+            (self._append_alone if self._is_cautious else self._gather)(outcome)
+        elif self._gathered:
+            self._gathered.append(outcome)
+        elif self._in_flight:
+            self._in_flight[-1].outcomes.append(outcome)
+        else:
+            outcome.committed(0)
+
+    def apply_in_parts(self, outcome: Outcome) -> None:
+        """As `apply`, for records that need not be written together and may be more than a batch holds."""
+        for start in range(0, len(outcome.records), PART_RECORDS_MAX):
+            self.apply(Outcome(outcome.records[start : start + PART_RECORDS_MAX]))
+
+    def _gather(self, outcome: Outcome) -> None:
+        """Replay now, and append with all else that this turn of the loop brings."""
+        encoded = list(map(encode_record, outcome.records))
+        size = sum(len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES_MAX for key, value in encoded)
+        try:
+            self.partition.check_own(self._gathered_bytes + size + BATCH_OVERHEAD_BYTES)
+        except ApiError:  # alone and compressed it may pass, and if not nothing has changed
+            self._append_alone(outcome)
+            return
+        if self._replay(outcome):
+            if not self._gathered:
+                self._loop.call_soon(self._flush)
+            self._gathered.append(outcome)
+            self._gathered_records += encoded
+            self._gathered_bytes += size
+
+    def _flush(self) -> None:
+        """Append what was gathered, in one batch."""
+        outcomes, records = self._gathered, self._gathered_records
+        self._gathered, self._gathered_records, self._gathered_bytes = [], [], 0
+        if not outcomes or self.state is not State.ACTIVE:
+            return
+        try:
+            self._append(records)
+        except ApiError as error:
+            log.warning("%s takes no records: %s", self.partition.topic_partition, error)
+            self._in_flight.append(_InFlight(outcomes))
+            self._give_up(State.FAILED)
+        else:
+            self._appended(outcomes)
+
+    def _append_alone(self, outcome: Outcome) -> None:
+        """Append, then replay: if the log refuses it, nothing has changed."""
+        self._flush()
+        if self.state is not State.ACTIVE:
+            outcome.committed(ErrorCode.NOT_COORDINATOR)
+            return
+        try:
+            self._append(list(map(encode_record, outcome.records)))
+        except ApiError as error:
+            log.warning("%s takes no records: %s", self.partition.topic_partition, error)
+            outcome.committed(_AS_CLIENTS_SEE_IT.get(error.code, error.code))
+            return
+        self._is_cautious = False
+        if self._replay(outcome):
+            self._appended([outcome])
+
+    def _append(self, encoded: Sequence[tuple[bytes, bytes | None]]) -> None:
+        now_ms = self._services.clock.now_ms()
+        codec = self._services.config.int("offsets.topic.compression.codec")
+        records = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(encoded)]
+        self.partition.append_own(build_batch(records, codec=codec), now_ms)
+
+    def _replay(self, outcome: Outcome) -> bool:
+        """False, and the shard is given up, if a state machine cannot take its own record."""
+        try:
+            if outcome.adopt is not None:
+                outcome.adopt()
+            else:
+                for record in outcome.records:
+                    self.shard.replay(record)
+        except Exception:
+            log.exception("%s: a record of ours cannot be replayed", self.partition.topic_partition)
+            outcome.committed(ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._give_up(State.FAILED)
+            return False
+        return True
+
+    def _appended(self, outcomes: list[Outcome]) -> None:
+        """Tell them when it is safe, after all that was appended before."""
+        entry = _InFlight(outcomes)
+        self._wait_until_safe(entry)
         self._in_flight.append(entry)
         self._settle()
 
@@ -179,30 +291,6 @@ class ShardHost:
             if committing is not None:
                 entry.waits_for += 1
                 committing.add_done_callback(lambda done: self._replicated(entry, done.result()))
-
-    def apply_in_parts(self, outcome: Outcome) -> None:
-        """As `apply`, for records that need not be written together and may be more than a batch holds."""
-        for start in range(0, len(outcome.records), PART_RECORDS_MAX):
-            self.apply(Outcome(outcome.records[start : start + PART_RECORDS_MAX]))
-
-    def _append(self, records: Sequence[CoordinatorRecord]) -> None:
-        now_ms = self._services.clock.now_ms()
-        encoded = enumerate(map(encode_record, records))
-        codec = self._services.config.int("offsets.topic.compression.codec")
-        batch = build_batch([Record(offset, now_ms, key, value) for offset, (key, value) in encoded], codec=codec)
-        self.partition.append_own(batch, now_ms)
-
-    def _replay(self, outcome: Outcome) -> bool:
-        """False, and the shard is given up, if a state machine cannot take its own record."""
-        try:
-            for record in outcome.records:
-                self.shard.replay(record)
-        except Exception:
-            log.exception("%s: a record that was written cannot be replayed", self.partition.topic_partition)
-            outcome.committed(ErrorCode.UNKNOWN_SERVER_ERROR)
-            self._give_up(State.FAILED)
-            return False
-        return True
 
     def _synced(self, entry: "_InFlight", failed: frozenset[Log]) -> None:
         if self.state is not State.ACTIVE:
@@ -225,7 +313,8 @@ class ShardHost:
         """Tell those that are safe, in the order in which they were decided."""
         while self._in_flight and not self._in_flight[0].waits_for:
             entry = self._in_flight.popleft()
-            entry.outcome.committed(entry.error)
+            for outcome in entry.outcomes:
+                outcome.committed(entry.error)
 
     def _expire(self, expire: Expire) -> None:
         if self.state is State.ACTIVE:
@@ -243,21 +332,25 @@ class ShardHost:
         self.state = state
         self.shard.on_unloaded()
         self._timers.cancel_all()
-        while self._in_flight:
-            self._in_flight.popleft().outcome.committed(ErrorCode.NOT_COORDINATOR)
-        for answer in tuple(self._held):
+        unwritten, self._gathered = self._gathered, []
+        in_flight, self._in_flight = self._in_flight, deque()
+        for outcomes in (*(entry.outcomes for entry in in_flight), unwritten):
+            for outcome in outcomes:
+                outcome.committed(ErrorCode.NOT_COORDINATOR)
+        held, self._held = self._held, {}
+        for answer, fail in held.items():
             if not answer.done():
-                answer.set_exception(ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator moved"))
+                fail(ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator moved"))
         if state is State.FAILED:
             self._on_failed(self, was_active)
 
 
 class _InFlight:
-    """A write that is replayed and not yet known to be safe."""
+    """Writes that are appended and not yet known to be safe, and those without records that wait for them."""
 
-    __slots__ = ("error", "outcome", "waits_for")
+    __slots__ = ("error", "outcomes", "waits_for")
 
-    def __init__(self, outcome: Outcome) -> None:
-        self.outcome = outcome
+    def __init__(self, outcomes: list[Outcome]) -> None:
+        self.outcomes = outcomes
         self.waits_for = 0
         self.error = ErrorCode.NONE

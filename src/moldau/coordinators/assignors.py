@@ -74,6 +74,8 @@ def _subscribers(members: Members, order: Sequence[str]) -> dict[bytes, list[str
 
 
 def assign_uniform(members: Members, partition_counts: Mapping[bytes, int]) -> GroupAssignment:
+    if len(members) == 1:
+        return assign_range(members, partition_counts)  # everything, and soon found out: most groups have one member
     order = _in_order(members)
     owned = {member_id: _still_valid(members[member_id], partition_counts) for member_id in order}
     if len({members[member_id].topics for member_id in order}) <= 1:

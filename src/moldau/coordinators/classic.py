@@ -9,7 +9,7 @@ Between two records the group lives in memory, as in Kafka: a coordinator that i
 loses that rebalance, and the members start it anew. What a record says takes effect in `replay`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -120,6 +120,7 @@ class ClassicGroup:
         *,
         is_transactional: bool,
         api_version: int,  # noqa: ARG002  # consumer groups look at it
+        partitions: Sequence[tuple[bytes, int]] = (),  # noqa: ARG002  # likewise
     ) -> None:
         self._check_alive()
         if generation_or_epoch < 0 and self.is_empty:

@@ -5,7 +5,8 @@ epoch* follows it when a target assignment was computed for it. Each *member epo
 given up what the target takes from it. A heartbeat does as much of this as it can, in that order.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from moldau.coordinators.consumer_member import (
     Reconciliation,
     Target,
 )
+from moldau.coordinators.consumer_pace import Pace
 from moldau.coordinators.consumer_settings import ConsumerSettings
 from moldau.coordinators.consumer_state import EMPTY, ConsumerState, Draft
 from moldau.coordinators.downgrade import downgraded, may_downgrade
@@ -40,6 +42,7 @@ from moldau.coordinators.subscriptions import (
     resolve,
 )
 from moldau.coordinators.world import World
+from moldau.core.invariants import invariant
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -77,6 +80,7 @@ class ConsumerGroup:
         """The cluster's topics when patterns were last matched, at `_matched_ms`."""
         self._matched_ms = 0
         self._asked_to_join: set[str] = set()
+        self._pace = Pace()
 
     def replay(self, record: CoordinatorRecord) -> None:
         self.state.replay(record)
@@ -100,8 +104,15 @@ class ConsumerGroup:
 
     def decided(self, draft: Draft, response: T) -> Decision[T]:
         """Answer when the records are committed. If they are not, what was noted in memory on the way is undone."""
+        if not draft.records:
+            return answered(response)
         outcome, answer = answered(response, draft.records)
-        return outcome._replace(on_committed=lambda code: self._committed(draft, outcome, code)), answer
+        adopt = None if draft.is_end else partial(self._adopt, draft)
+        return Outcome(draft.records, lambda code: self._committed(draft, outcome, code), adopt), answer
+
+    def _adopt(self, draft: Draft) -> None:
+        invariant(self.state is draft.before, f"group {self.group_id} changed between decision and replay")
+        self.state = draft.state
 
     def _committed(self, draft: Draft, outcome: Outcome, error_code: int) -> None:
         outcome.committed(error_code)
@@ -116,7 +127,7 @@ class ConsumerGroup:
         self.check_room(request.member_id)
         member = self._find_member(draft, request)
         settled = self.advance(draft, member, _updated(member, request, caller), _owned(request))
-        return self._answer(request, member, settled)
+        return self._answer(draft.state, request, member, settled)
 
     def advance(
         self, draft: Draft, member: ConsumerMember, updated: ConsumerMember, owned: Iterable[tuple[bytes, int]] | None
@@ -238,8 +249,7 @@ class ConsumerGroup:
         state, now_ms, settings = draft.state, self.world.clock.now_ms(), self.settings
         if state.assignment_epoch >= state.epoch:
             return
-        due_ms = state.assignment_timestamp_ms + settings.assignment_interval_ms
-        if state.assignment_timestamp_ms and settings.assignment_interval_ms and now_ms < due_ms:
+        if now_ms < _target_due_ms(state, settings):
             return
         draft.write(*self._new_target(state, settings))
         draft.write(records.target_epoch(self.group_id, state.epoch, now_ms))
@@ -248,12 +258,13 @@ class ConsumerGroup:
         image = self.world.image()
         preferred = state.preferred_assignor()
         name = preferred if preferred in settings.assignors else settings.assignors[0]
-        topics = {
-            member_id: existing(names_of(member, state.regexes), image) for member_id, member in state.members.items()
+        names = {member_id: names_of(member, state.regexes) for member_id, member in state.members.items()}
+        topics = {each: frozenset(existing(each, image)) for each in set(names.values())}
+        counts = {
+            topic_id: len(topic.partitions) for each in topics for topic_id, topic in existing(each, image).items()
         }
-        counts = {topic_id: len(topic.partitions) for found in topics.values() for topic_id, topic in found.items()}
         specs = {
-            member_id: MemberSpec(frozenset(topics[member_id]), state.target.get(member_id, {}), member.instance_id)
+            member_id: MemberSpec(topics[names[member_id]], state.target.get(member_id, {}), member.instance_id)
             for member_id, member in state.members.items()
         }
         assignment = ASSIGNORS[name](specs, counts)
@@ -283,14 +294,27 @@ class ConsumerGroup:
         return settled
 
     def _answer(
-        self, request: ConsumerGroupHeartbeatRequest, before: ConsumerMember, after: ConsumerMember
+        self,
+        state: ConsumerState,
+        request: ConsumerGroupHeartbeatRequest,
+        before: ConsumerMember,
+        after: ConsumerMember,
     ) -> ConsumerGroupHeartbeatResponse:
         """The assignment is told when it changed, to one who joins, and to one who told everything about itself."""
-        told = request.member_epoch == JOIN_EPOCH or _is_full(request) or before.assigned != after.assigned
+        is_new = request.member_epoch == JOIN_EPOCH
+        told = is_new or _is_full(request) or before.assigned != after.assigned
+        settings = self.settings
+        interval_ms = self._pace.interval_ms(
+            after,
+            state,
+            is_new=is_new,
+            target_due_ms=_target_due_ms(state, settings) - self.world.clock.now_ms(),
+            longest_ms=settings.heartbeat_interval_ms,
+        )
         return ConsumerGroupHeartbeatResponse(
             member_id=after.member_id,
             member_epoch=after.epoch,
-            heartbeat_interval_ms=self.settings.heartbeat_interval_ms,
+            heartbeat_interval_ms=interval_ms,
             assignment=assignment_told(after.assigned) if told else None,
         )
 
@@ -331,6 +355,7 @@ class ConsumerGroup:
             self._cancel_timers(member_id)
             draft.unwatched.add(member_id)
         draft.write(*downgraded(draft.state, self.world))
+        draft.is_end = True
 
     # timers
 
@@ -363,7 +388,7 @@ class ConsumerGroup:
 
     def _watch(self, kind: str, member: ConsumerMember, delay_ms: int) -> None:
         key = self._timer(kind, member.member_id)
-        self.world.timers.schedule(key, delay_ms, lambda: self._expire(member.member_id, kind == REVOCATION))
+        self.world.timers.schedule(key, delay_ms, partial(self._expire, member.member_id, kind == REVOCATION))
 
     def _unwatch(self, kind: str, member_id: str) -> None:
         self.world.timers.cancel(self._timer(kind, member_id))
@@ -378,6 +403,7 @@ class ConsumerGroup:
 
     def _cancel_timers(self, member_id: str) -> None:
         self._asked_to_join.discard(member_id)
+        self._pace.forget(member_id)
         for kind in TIMERS:
             self._unwatch(kind, member_id)
 
@@ -417,6 +443,7 @@ class ConsumerGroup:
         *,
         is_transactional: bool,
         api_version: int,
+        partitions: Sequence[tuple[bytes, int]] = (),
     ) -> None:
         if generation_or_epoch < 0 and self.is_empty:
             return  # an administrator sets offsets of a group that nobody is in
@@ -427,7 +454,8 @@ class ConsumerGroup:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION, "members of the consumer protocol commit with version 9 or later"
             )
-        _check_commit_epoch(member, generation_or_epoch)
+        if not partitions or not member.has_held(partitions, generation_or_epoch):
+            _check_commit_epoch(member, generation_or_epoch)
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
         if member_id is None and member_epoch < 0:
@@ -481,29 +509,43 @@ class ConsumerGroup:
 
 def validate_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Iterable[str]) -> None:
     """What can be said against a heartbeat without knowing the group."""
-    epoch, named = request.member_epoch, request.member_id != ""
-    wrong = {
-        "a member id is needed": not named
-        and (api_version >= MEMBER_ID_COMES_FROM_CLIENT or epoch > 0 or epoch == LEAVE_EPOCH),
-        "the group id is empty": not request.group_id,
-        "the instance id is empty": request.instance_id == "",
-        "the rack id is empty": request.rack_id == "",
-        "the member epoch makes no sense": epoch < STATIC_LEAVE_EPOCH,
-        "only a static member leaves for a while": epoch == STATIC_LEAVE_EPOCH and request.instance_id is None,
-        "who joins has to say its rebalance timeout": epoch == JOIN_EPOCH and request.rebalance_timeout_ms == -1,
-        "who joins owns nothing yet": epoch == JOIN_EPOCH and request.topic_partitions != [],
-        "who joins has to subscribe to something": epoch == JOIN_EPOCH
-        and request.subscribed_topic_names is None
-        and request.subscribed_topic_regex is None,
-    }
-    for reason, applies in wrong.items():
-        if applies:
-            raise ApiError(ErrorCode.INVALID_REQUEST, reason)
+    reason = _reason_to_refuse(request, api_version)
+    if reason is not None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, reason)
     if request.server_assignor is not None and request.server_assignor not in assignors:
         known = ", ".join(assignors)
         raise ApiError(
             ErrorCode.UNSUPPORTED_ASSIGNOR, f"there is no assignor {request.server_assignor}; there are {known}"
         )
+
+
+def _reason_to_refuse(request: ConsumerGroupHeartbeatRequest, api_version: int) -> str | None:
+    epoch = request.member_epoch
+    if not request.member_id and (api_version >= MEMBER_ID_COMES_FROM_CLIENT or epoch > 0 or epoch == LEAVE_EPOCH):
+        return "a member id is needed"
+    if not request.group_id:
+        return "the group id is empty"
+    if request.instance_id == "":
+        return "the instance id is empty"
+    if request.rack_id == "":
+        return "the rack id is empty"
+    if epoch == JOIN_EPOCH:
+        return _reason_to_refuse_join(request)
+    if epoch < STATIC_LEAVE_EPOCH:
+        return "the member epoch makes no sense"
+    if epoch == STATIC_LEAVE_EPOCH and request.instance_id is None:
+        return "only a static member leaves for a while"
+    return None
+
+
+def _reason_to_refuse_join(request: ConsumerGroupHeartbeatRequest) -> str | None:
+    if request.rebalance_timeout_ms == -1:
+        return "who joins has to say its rebalance timeout"
+    if request.topic_partitions != []:
+        return "who joins owns nothing yet"
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        return "who joins has to subscribe to something"
+    return None
 
 
 def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> ConsumerMember:
@@ -522,6 +564,13 @@ def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, cal
         server_assignor=request.server_assignor or member.server_assignor,
         classic=None,
     )
+
+
+def _target_due_ms(state: ConsumerState, settings: ConsumerSettings) -> int:
+    """From when on the group may get its next target."""
+    if not state.assignment_timestamp_ms or not settings.assignment_interval_ms:
+        return 0
+    return state.assignment_timestamp_ms + settings.assignment_interval_ms
 
 
 def _check_epoch(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest) -> None:

@@ -24,6 +24,8 @@ STATIC_LEAVE_EPOCH = -2
 Held = Mapping[bytes, Mapping[int, int]]
 """Topic id to partition to the epoch at which the member got it (KIP-1251)."""
 NOTHING_HELD: Held = {}
+NEVER = 2**31
+"""Later than every epoch."""
 
 
 class MemberState(IntEnum):
@@ -36,6 +38,8 @@ class MemberState(IntEnum):
     """It waits for partitions that another member still holds."""
     UNKNOWN = 127
 
+
+_STATES: Mapping[int, MemberState] = {state.value: state for state in MemberState}
 
 TRANSITIONS: Mapping[MemberState, frozenset[MemberState]] = {
     state: frozenset((MemberState.STABLE, MemberState.UNREVOKED_PARTITIONS, MemberState.UNRELEASED_PARTITIONS))
@@ -73,6 +77,19 @@ class ConsumerMember(NamedTuple):
                 for partition in partitions:
                     yield topic_id, partition
 
+    def has_held(self, partitions: Iterable[tuple[bytes, int]], epoch: int) -> bool:
+        """Whether it was given all of these at this epoch or before, and has kept them since (KIP-1251)."""
+        if epoch > self.epoch:
+            return False
+        return all(epoch >= self._held_since(topic_id, partition) for topic_id, partition in partitions)
+
+    def _held_since(self, topic_id: bytes, partition: int) -> int:
+        for held in (self.assigned, self.pending_revocation):
+            since = held.get(topic_id, {}).get(partition)
+            if since is not None:
+                return since
+        return NEVER
+
     def is_reconciled_to(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
@@ -92,9 +109,8 @@ class ConsumerMember(NamedTuple):
 
     def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "ConsumerMember":
         """As its assignment record says."""
-        known = value.state in MemberState.__members__.values()
         return self._replace(
-            state=MemberState(value.state) if known else MemberState.UNKNOWN,
+            state=_STATES.get(value.state, MemberState.UNKNOWN),
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
             assigned=_held(value.assigned_partitions, value.member_epoch),
@@ -184,7 +200,9 @@ class Reconciliation(NamedTuple):
             return _revoking(member, kept, revoked)
         wanted = [(topic, each) for topic, some in target.items() for each in some if each not in kept.get(topic, ())]
         free = [(topic, each) for topic, each in wanted if not self.is_held(topic, each)]
-        return member.at_epoch(self.target.epoch)._replace(
+        return member._replace(
+            epoch=self.target.epoch,
+            previous_epoch=member.epoch,
             state=MemberState.STABLE if len(free) == len(wanted) else MemberState.UNRELEASED_PARTITIONS,
             assigned=_added(kept, free, self.target.epoch),
             pending_revocation=NOTHING_HELD,

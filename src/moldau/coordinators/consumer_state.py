@@ -1,10 +1,13 @@
 """What the records of a consumer group come to. `replay` is the only mutator, live and at restart alike.
 
 A decision is made on a `Draft`: records written to it are applied to a copy at once, so that what follows in the same
-decision sees them. The group's own state changes when the runtime replays the records after the append.
+decision sees them. The group's own state changes when the runtime replays the records, or has the group adopt what
+the draft came to, which is the same.
 """
 
 from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from moldau.coordinators import consumer_records as records
 from moldau.coordinators.assignors import Partitions
@@ -33,6 +36,20 @@ EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "St
 class ConsumerState:
     """One group's durable state."""
 
+    __slots__ = (
+        "assignment_epoch",
+        "assignment_timestamp_ms",
+        "epoch",
+        "group_id",
+        "has_partition_metadata",
+        "members",
+        "metadata_hash",
+        "owners",
+        "regexes",
+        "static_members",
+        "target",
+    )
+
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self.epoch = 1  # as in Kafka 4.3: the first member makes it 2
@@ -50,8 +67,11 @@ class ConsumerState:
 
     def copy(self) -> "ConsumerState":
         copy = ConsumerState(self.group_id)
-        for name, value in vars(self).items():
-            setattr(copy, name, dict(value) if isinstance(value, dict) else value)
+        copy.epoch, copy.metadata_hash = self.epoch, self.metadata_hash
+        copy.assignment_epoch, copy.assignment_timestamp_ms = self.assignment_epoch, self.assignment_timestamp_ms
+        copy.members, copy.static_members = self.members.copy(), self.static_members.copy()
+        copy.target, copy.regexes, copy.owners = self.target.copy(), self.regexes.copy(), self.owners.copy()
+        copy.has_partition_metadata = self.has_partition_metadata
         return copy
 
     @property
@@ -66,7 +86,10 @@ class ConsumerState:
 
     def preferred_assignor(self) -> str | None:
         """The one that most members name."""
-        votes = Counter(member.server_assignor for member in self.members.values() if member.server_assignor)
+        named = [member.server_assignor for member in self.members.values() if member.server_assignor]
+        if not named:
+            return None
+        votes = Counter(named)
         return max(sorted(votes), key=votes.__getitem__, default=None)
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
@@ -88,32 +111,30 @@ class ConsumerState:
 
     def replay(self, record: CoordinatorRecord) -> None:
         key, value = record
-        match key:
-            case ConsumerGroupMetadataKey():
-                self._replay_epoch(value)  # type: ignore[arg-type]  # a record's value goes with its key
-            case ConsumerGroupPartitionMetadataKey():
-                self.has_partition_metadata = value is not None
-            case ConsumerGroupMemberMetadataKey():
-                self._replay_member(key.member_id, value)  # type: ignore[arg-type]  # as above
-            case ConsumerGroupTargetAssignmentMetadataKey():
-                self._replay_target_epoch(value)  # type: ignore[arg-type]  # as above
-            case ConsumerGroupTargetAssignmentMemberKey():
-                self._replay_target(key.member_id, value)  # type: ignore[arg-type]  # as above
-            case ConsumerGroupCurrentMemberAssignmentKey():
-                self._replay_current(key.member_id, value)  # type: ignore[arg-type]  # as above
-            case ConsumerGroupRegularExpressionKey():
-                self._replay_regex(key.regular_expression, value)  # type: ignore[arg-type]  # as above
+        replay = _REPLAY_OF_TYPE.get(key.record_type)
+        if replay is not None:
+            replay(self, key, value)
 
-    def _replay_epoch(self, value: ConsumerGroupMetadataValue | None) -> None:
+    def _replay_epoch(self, _: ConsumerGroupMetadataKey, value: ConsumerGroupMetadataValue | None) -> None:
         """Without a value the group is gone: whoever holds it forgets it."""
         if value is not None:
             self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
 
-    def _replay_target_epoch(self, value: ConsumerGroupTargetAssignmentMetadataValue | None) -> None:
+    def _replay_partition_metadata(self, _: ConsumerGroupPartitionMetadataKey, value: object) -> None:
+        self.has_partition_metadata = value is not None
+
+    def _replay_target_epoch(
+        self,
+        _: ConsumerGroupTargetAssignmentMetadataKey,
+        value: ConsumerGroupTargetAssignmentMetadataValue | None,
+    ) -> None:
         self.assignment_epoch = -1 if value is None else value.assignment_epoch
         self.assignment_timestamp_ms = 0 if value is None else value.assignment_timestamp
 
-    def _replay_member(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
+    def _replay_member(
+        self, key: ConsumerGroupMemberMetadataKey, value: ConsumerGroupMemberMetadataValue | None
+    ) -> None:
+        member_id = key.member_id
         old = self.members.get(member_id)
         if old is not None and self.static_members.get(old.instance_id or "") == member_id:
             del self.static_members[old.instance_id or ""]
@@ -124,8 +145,11 @@ class ConsumerState:
         if value.instance_id is not None:
             self.static_members[value.instance_id] = member_id
 
-    def _replay_current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
+    def _replay_current(
+        self, key: ConsumerGroupCurrentMemberAssignmentKey, value: ConsumerGroupCurrentMemberAssignmentValue | None
+    ) -> None:
         """May come before the member's metadata: compaction keeps the last of each key, wherever it is."""
+        member_id = key.member_id
         old = self.members.get(member_id)
         if value is not None:
             self._replace(old, (old or ConsumerMember(member_id)).with_current(value))
@@ -149,24 +173,45 @@ class ConsumerState:
             self.members[new.member_id] = new
             self.owners.update((partition, new.member_id) for partition in new.holds)
 
-    def _replay_target(self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None) -> None:
+    def _replay_target(
+        self, key: ConsumerGroupTargetAssignmentMemberKey, value: ConsumerGroupTargetAssignmentMemberValue | None
+    ) -> None:
         if value is None:
-            self.target.pop(member_id, None)
+            self.target.pop(key.member_id, None)
         else:
-            self.target[member_id] = {each.topic_id: frozenset(each.partitions) for each in value.topic_partitions}
+            self.target[key.member_id] = {each.topic_id: frozenset(each.partitions) for each in value.topic_partitions}
 
-    def _replay_regex(self, pattern: str, value: ConsumerGroupRegularExpressionValue | None) -> None:
+    def _replay_regex(
+        self, key: ConsumerGroupRegularExpressionKey, value: ConsumerGroupRegularExpressionValue | None
+    ) -> None:
         if value is None:
-            self.regexes.pop(pattern, None)
+            self.regexes.pop(key.regular_expression, None)
         else:
-            self.regexes[pattern] = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
+            resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
+            self.regexes[key.regular_expression] = resolved
+
+
+_REPLAY_OF_TYPE: Mapping[int, Callable[[ConsumerState, Any, Any], None]] = {
+    ConsumerGroupMetadataKey.record_type: ConsumerState._replay_epoch,
+    ConsumerGroupPartitionMetadataKey.record_type: ConsumerState._replay_partition_metadata,
+    ConsumerGroupMemberMetadataKey.record_type: ConsumerState._replay_member,
+    ConsumerGroupTargetAssignmentMetadataKey.record_type: ConsumerState._replay_target_epoch,
+    ConsumerGroupTargetAssignmentMemberKey.record_type: ConsumerState._replay_target,
+    ConsumerGroupCurrentMemberAssignmentKey.record_type: ConsumerState._replay_current,
+    ConsumerGroupRegularExpressionKey.record_type: ConsumerState._replay_regex,
+}
+"""A record's value goes with its key, which the types cannot say."""
 
 
 class Draft:
     """A decision in the making. The state is copied at the first record, so a quiet heartbeat copies nothing."""
 
+    __slots__ = ("before", "is_end", "records", "state", "unwatched")
+
     def __init__(self, state: ConsumerState) -> None:
-        self.state = state
+        self.before = self.state = state
+        self.is_end = False
+        """After these records it is no consumer group any more."""
         self.records: list[CoordinatorRecord] = []
         self.unwatched: set[str] = set()
         """Members whose timers were cancelled: they need them again if the records do not get into the log."""

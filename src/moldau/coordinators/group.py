@@ -5,6 +5,7 @@ whether a commit, a fetch or a deletion is allowed. A request comes to a `Decisi
 answer; one that is refused raises `ApiError`, which the handler puts into the answer.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -80,8 +81,9 @@ class Group(Protocol):
         *,
         is_transactional: bool,
         api_version: int,
+        partitions: Sequence[tuple[bytes, int]] = (),
     ) -> None:
-        """Raise ApiError if this member may not commit now."""
+        """Raise ApiError if this member may not commit now. `partitions`: what it commits, by topic id."""
         ...
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:

@@ -160,6 +160,8 @@ class Groups:
                 if replaced is not None:
                     self._groups[group.group_id] = replaced
 
+        if not tombstones:
+            return Outcome(outcome.records, on_committed, outcome.adopt)
         return Outcome([*tombstones, *outcome.records], on_committed)
 
     # --- administration

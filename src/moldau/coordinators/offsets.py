@@ -100,7 +100,12 @@ class Offsets:
         """Error codes in the order of `offsets`; raises ApiError if the whole commit is refused."""
         group = self._group_for_commit(who)
         group.validate_commit(
-            who.member_id, who.instance_id, who.generation, is_transactional=False, api_version=who.api_version
+            who.member_id,
+            who.instance_id,
+            who.generation,
+            is_transactional=False,
+            api_version=who.api_version,
+            partitions=[(each.topic_id, each.partition) for each in offsets],
         )
         if who.member_id:
             group.keep_alive(who.member_id)

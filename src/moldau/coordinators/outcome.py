@@ -1,7 +1,7 @@
 """What a decision comes to: records to append, and what happens when they are committed.
 
 A state machine's method validates and returns this; it changes durable state only in `replay(record)`, which the
-runtime calls for each record after the append, live and at restart alike.
+runtime calls for each record, live and at restart alike.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,6 +18,8 @@ class Outcome(NamedTuple):
 
     records: Sequence[CoordinatorRecord] = ()
     on_committed: Callable[[int], None] | None = None
+    adopt: Callable[[], None] | None = None
+    """Comes to the same as replaying the records, where the decision has replayed them on a copy already."""
 
     def committed(self, error_code: int) -> None:
         """Tell the decision what became of its records."""

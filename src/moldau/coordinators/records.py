@@ -11,6 +11,7 @@ from moldau.protocol.codec import decode, encode
 from moldau.protocol.errors import ProtocolError
 
 PREFIX_BYTES = 2
+_PREFIXES = tuple(number.to_bytes(PREFIX_BYTES, "big") for number in range(64))
 OFFSET_COMMIT_WITH_EXPIRY = 1
 """The one version of an offset that says when it expires."""
 
@@ -24,11 +25,12 @@ class CoordinatorRecord(NamedTuple):
 
 def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     """Key and value as they lie in the log."""
-    key = record.key.record_type.to_bytes(PREFIX_BYTES, "big") + encode(record.key, 0)
-    if record.value is None:
-        return key, None
-    version = _version_to_write(record.value)
-    return key, version.to_bytes(PREFIX_BYTES, "big") + encode(record.value, version)
+    key, value = record
+    written_key = encode(key, 0, _PREFIXES[key.record_type])
+    if value is None:
+        return written_key, None
+    version = _version_to_write(value)
+    return written_key, encode(value, version, _PREFIXES[version])
 
 
 def decode_record(key: bytes, value: bytes | None) -> CoordinatorRecord | None:

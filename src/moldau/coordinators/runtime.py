@@ -1,7 +1,7 @@
 """One partition of `__consumer_offsets` in memory.
 
-Handlers reach it through `handlers.groups_access`. A write is decided by a state machine, appended to the partition's
-log, replayed record by record, and answered when the log has it.
+Handlers reach it through `handlers.groups_access`. A write is decided by a state machine, replayed record by record,
+appended to the partition's log, and answered when the log has it.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,9 @@
 """How handlers reach the group coordinator: `context.services.groups`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from moldau.protocol.errors import ApiError
 
 if TYPE_CHECKING:  # a broker without groups starts without importing what keeps them
     from moldau.coordinators.outcome import Decision
@@ -13,7 +15,7 @@ T = TypeVar("T")
 class GroupsAccess(Protocol):
     """All raise ApiError: NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS, and what a decision itself raises.
 
-    answer = await services.groups.write(group_id, lambda shard: shard.groups.join(...))   # join returns a Decision
+    answer = await services.groups.write(group_id, lambda shard: shard.offsets.commit(...))  # which is a Decision
     found = services.groups.read(group_id, lambda shard: shard.groups.describe(group_id))
     """
 
@@ -22,6 +24,13 @@ class GroupsAccess(Protocol):
 
         A decision without records is answered after all that was written to the shard before it is durable.
         """
+        ...
+
+    def answer(
+        self, group_id: str, decide: "Callable[[Shard], Decision[T]]", refused: Callable[[ApiError], T]
+    ) -> T | Awaitable[T]:
+        """As `write` for a handler that is no coroutine: the answer, at once or to come; `refused` makes one of an
+        error. Without a task for each request a heartbeat costs half."""
         ...
 
     def read(self, group_id: str, query: "Callable[[Shard], T]") -> T:

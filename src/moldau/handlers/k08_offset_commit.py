@@ -8,7 +8,8 @@ offsets are as safe as a write with acks=all.
 - A topic that does not exist is refused alone: UNKNOWN_TOPIC_OR_PARTITION, from 10 on UNKNOWN_TOPIC_ID (KIP-848).
 - 0: Kafka put these into ZooKeeper; here they go where all others are. 1: carries a timestamp for each partition.
 - 2-4: may ask for a retention of its own. 5+: that is the broker's (KIP-211). 7+: static members (KIP-345).
-- 9+: STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND are told (KIP-848).
+- 9+: STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND are told (KIP-848). An older epoch will do for partitions that the
+  member had by then and has kept; if one of them is not, the whole commit is refused (KIP-1251).
 """
 
 from collections.abc import Iterator

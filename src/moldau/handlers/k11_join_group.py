@@ -11,21 +11,29 @@ group wait `group.initial.rebalance.delay.ms` for others. The leader gets the su
   INCONSISTENT_GROUP_PROTOCOL if no protocol is common to all.
 """
 
+from collections.abc import Awaitable
+
 from moldau.coordinators.classic_member import refusal
 from moldau.coordinators.group import Caller
 from moldau.handlers.context import RequestContext
-from moldau.protocol.errors import ApiError
 from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 
 PROTOCOL_MAY_BE_NULL = 7  # KIP-559
 
 
-async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
     caller = Caller(context.api_version, context.client_id or "", f"/{context.client_host}")
-    try:
-        answer = await context.services.groups.write(request.group_id, lambda shard: shard.groups.join(request, caller))
-    except ApiError as error:
-        answer = refusal(error.code, request.member_id)
-    if answer.protocol_name is None and context.api_version < PROTOCOL_MAY_BE_NULL:
-        return JoinGroupResponse(error_code=answer.error_code, member_id=answer.member_id)
-    return answer
+    answer = context.services.groups.answer(
+        request.group_id,
+        lambda shard: shard.groups.join(request, caller),
+        lambda error: refusal(error.code, request.member_id),
+    )
+    return answer if context.api_version >= PROTOCOL_MAY_BE_NULL else _with_protocol(answer)
+
+
+async def _with_protocol(answer: JoinGroupResponse | Awaitable[JoinGroupResponse]) -> JoinGroupResponse:
+    """Where there is none it is empty."""
+    joined = answer if isinstance(answer, JoinGroupResponse) else await answer
+    if joined.protocol_name is not None:
+        return joined
+    return JoinGroupResponse(error_code=joined.error_code, member_id=joined.member_id)

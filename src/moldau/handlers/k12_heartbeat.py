@@ -5,14 +5,17 @@
 - While the coordinator is still reading its log, a heartbeat is simply accepted, as in Kafka.
 """
 
+from collections.abc import Awaitable
+
 from moldau.handlers.context import RequestContext
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-async def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
-    try:
-        return await context.services.groups.write(request.group_id, lambda shard: shard.groups.heartbeat(request))
-    except ApiError as error:
-        is_loading = error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else error.code)
+def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
+    return context.services.groups.answer(request.group_id, lambda shard: shard.groups.heartbeat(request), _refused)
+
+
+def _refused(error: ApiError) -> HeartbeatResponse:
+    is_loading = error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else error.code)

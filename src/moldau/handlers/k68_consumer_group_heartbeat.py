@@ -7,11 +7,15 @@ that is news to it, its partitions. The broker assigns: `uniform` or `range`, as
 - The assignment is in the answer when it changed, when the member joins, and when it told all about itself.
 - 0: a member without an id is given one. 1+: it comes with its own (KIP-1082), and may subscribe by a regular
   expression, which the broker resolves; one that is none is INVALID_REGULAR_EXPRESSION.
+- The heartbeat interval of an answer is shorter while the group settles (`coordinators/consumer_pace.py`), and at most
+  `group.consumer.heartbeat.interval.ms`, which Kafka always names.
 - Targets are computed at most once in `group.consumer.assignment.interval.ms` (KIP-1263).
 
 Gaps: settings of single groups (`consumer.session.timeout.ms` of a group resource) are not looked at. A regular
 expression is resolved at once and not in the background, so its topics are there one heartbeat sooner than in Kafka.
 """
+
+from collections.abc import Awaitable
 
 from moldau.coordinators.consumer import validate_heartbeat
 from moldau.coordinators.consumer_settings import ConsumerSettings
@@ -24,13 +28,19 @@ from moldau.protocol.messages.k68_consumer_group_heartbeat import (
 )
 
 
-async def handle(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> ConsumerGroupHeartbeatResponse:
+def handle(
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
     services = context.services
     caller = Caller(context.api_version, context.client_id or "", f"/{context.client_host}")
     try:
         validate_heartbeat(request, context.api_version, ConsumerSettings.of(services.config).assignors)
-        return await services.groups.write(
-            request.group_id, lambda shard: shard.groups.consumer_heartbeat(request, caller)
-        )
     except ApiError as error:
-        return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+        return _refused(error)
+    return services.groups.answer(
+        request.group_id, lambda shard: shard.groups.consumer_heartbeat(request, caller), _refused
+    )
+
+
+def _refused(error: ApiError) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)

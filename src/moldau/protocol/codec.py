@@ -47,9 +47,9 @@ def encode_chunks(message: Message, version: int, prefix: bytes = b"") -> list[R
     return chunks
 
 
-def encode(message: Message, version: int) -> bytes:
-    """The message as one piece."""
-    chunks = encode_chunks(message, version)
+def encode(message: Message, version: int, prefix: bytes = b"") -> bytes:
+    """The message after `prefix`, as one piece."""
+    chunks = encode_chunks(message, version, prefix)
     if len(chunks) == 1:
         return cast(bytes, chunks[0])
     return b"".join(chunk.read() if isinstance(chunk, FileRegion) else chunk for chunk in chunks)

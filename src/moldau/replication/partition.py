@@ -146,16 +146,7 @@ class Partition(Replica):
 
     def append_own(self, batch: bytes, now_ms: int) -> AppendResult:
         """Append a batch that the broker itself made, with acks=all: a coordinator's records."""
-        config = self.log.config
-        if config is not self._config:
-            self._take_config()
-        if not self.is_led:
-            raise self._not_leader()
-        if self.is_under_min_isr:
-            raise self._too_few_replicas()
-        if len(batch) > config.max_message_bytes:
-            reason = f"{len(batch)} bytes in one batch, max.message.bytes allows {config.max_message_bytes}"
-            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, reason)
+        self.check_own(len(batch))
         result = self.log.append_as_leader(prepare_own_batch(batch), self.leader_epoch, now_ms)
         end = self.log.log_end_offset
         if self.sole:
@@ -163,6 +154,19 @@ class Partition(Replica):
         else:
             self._replicated_append(end, len(batch))
         return result
+
+    def check_own(self, batch_bytes: int) -> None:
+        """Raise what `append_own` would: for one who wants to know before the batch is made."""
+        config = self.log.config
+        if config is not self._config:
+            self._take_config()
+        if not self.is_led:
+            raise self._not_leader()
+        if self.is_under_min_isr:
+            raise self._too_few_replicas()
+        if batch_bytes > config.max_message_bytes:
+            reason = f"{batch_bytes} bytes in one batch, max.message.bytes allows {config.max_message_bytes}"
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, reason)
 
     def _replicated_append(self, end: int, size: int) -> None:
         """The others have to fetch it first. What this does is all that replication costs an append."""
