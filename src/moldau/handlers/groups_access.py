@@ -30,7 +30,7 @@ class GroupsAccess(Protocol):
         self, group_id: str, decide: "Callable[[Shard], Decision[T]]", refused: Callable[[ApiError], T]
     ) -> T | Awaitable[T]:
         """As `write` for a handler that is no coroutine: the answer, at once or to come; `refused` makes one of an
-        error. Without a task for each request a heartbeat costs half."""
+        error. No task is made for the request."""
         ...
 
     def read(self, group_id: str, query: "Callable[[Shard], T]") -> T:

@@ -71,34 +71,17 @@ def write_varint(out: bytearray, value: int) -> None:
 
 def encode_record(out: bytearray, record: Record, base_offset: int, base_timestamp: int) -> None:
     """Append `record` as it lies in a batch that starts at `base_offset` and `base_timestamp`."""
-    offset, timestamp, key, value, headers = record
-    pieces = [b"\0", _varint(timestamp - base_timestamp), _varint(offset - base_offset)]  # attributes are unused
-    pieces += (_NULL,) if key is None else (_varint(len(key)), key)
-    pieces += (_NULL,) if value is None else (_varint(len(value)), value)
-    pieces.append(_varint(len(headers)))
-    for name, content in headers:
-        encoded = name.encode("utf-8", _KEY_ERRORS)
-        pieces += (_varint(len(encoded)), encoded)
-        pieces += (_NULL,) if content is None else (_varint(len(content)), content)
-    body = b"".join(pieces)
-    out += _varint(len(body))
+    body = bytearray(1)  # the attributes of a record are unused
+    write_varint(body, record.timestamp - base_timestamp)
+    write_varint(body, record.offset - base_offset)
+    _write_bytes(body, record.key)
+    _write_bytes(body, record.value)
+    write_varint(body, len(record.headers))
+    for key, value in record.headers:
+        _write_bytes(body, key.encode("utf-8", _KEY_ERRORS))
+        _write_bytes(body, value)
+    write_varint(out, len(body))
     out += body
-
-
-def _varint(value: int) -> bytes:
-    if 0 <= value < len(_VARINTS):
-        return _VARINTS[value]
-    out = bytearray()
-    write_varint(out, value)
-    return bytes(out)
-
-
-_NULL = b"\1"  # a length of -1
-_VARINTS = (
-    *(bytes((value << 1,)) for value in range(64)),
-    *(bytes((value << 1 & 0x7F | 0x80, value >> 6)) for value in range(64, 512)),
-)
-"""Most lengths and deltas: to look them up takes a third of the time."""
 
 
 def decode_records(data: Buffer, count: int, base_offset: int, base_timestamp: int) -> Iterator[Record]:
@@ -184,3 +167,11 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
     if size < 0:
         return None, position
     return data[position : position + size], position + size
+
+
+def _write_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)  # -1
+        return
+    write_varint(out, len(value))
+    out += value
