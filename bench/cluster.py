@@ -1,9 +1,10 @@
 """Three brokers of Moldau and three of Apache Kafka side by side: 3 replicas, min.insync.replicas=2, acks=all.
 
-Both clusters run at the same time and get each piece of work in turn, the order changing from round to round; a round
-at a fifth of the size goes before and is thrown away; medians count. CPU is that of all three brokers together. Both
-leave flushing to the system: replication is the durability. Then leaders are killed: seconds from `kill -9` to the
-first acknowledgement of a record sent after it, by the same librdkafka producer.
+Both clusters run at the same time and get each piece of work in turn, the order changing from round to round; medians
+count. Rounds of full size go before and are thrown away: three JVMs on a small machine were seen to need twice the CPU
+in the first counted round of what they needed in the second. CPU is that of all three brokers together. Both leave
+flushing to the system: replication is the durability. Then leaders are killed: seconds from `kill -9` to the first
+acknowledgement of a record sent after it, by the same librdkafka producer, whose own waiting is part of it.
 """
 
 import argparse
@@ -20,11 +21,12 @@ from bench import kafka, report
 from bench.kafka_cluster import NODES, Cluster, kafka_cluster, moldau_cluster
 from bench.replicated import States, failover, latency, wait_until
 from bench.report import KAFKA, MOLDAU, Row
-from bench.side_by_side import WARM_UP, note, settle
+from bench.side_by_side import note, settle
 
 LATENCY_RATIO_MAX = 1.0
 FAILOVER_RATIO_MAX = 0.1
-FAILOVERS = 3
+FAILOVERS = 5
+WARM_UPS = 3
 PART = "cluster"
 
 
@@ -115,6 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m bench.cluster", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warm-ups", type=int, default=WARM_UPS, help="rounds that are thrown away")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of records")
     parser.add_argument("--failovers", type=int, default=FAILOVERS)
     parser.add_argument("--only", default="", help="parts of names of the work to do, with commas; writes no file")
@@ -124,7 +127,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measure(clusters: Sequence[Cluster], work: Sequence[Work], options: argparse.Namespace, figures: Figures) -> None:
-    _round(clusters, work, options.scale * WARM_UP, Figures())
+    for number in range(options.warm_ups):
+        note(f"warm-up {number + 1} of {options.warm_ups}")
+        _round(clusters, work, options.scale, Figures())
     for number in range(options.rounds):
         note(f"round {number + 1} of {options.rounds}")
         _round(clusters if number % 2 == 0 else clusters[::-1], work, options.scale, figures)
