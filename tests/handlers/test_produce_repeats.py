@@ -40,6 +40,7 @@ class Producers:
     """Two brokers that are given the same frames: one over one connection, one over a new connection each time."""
 
     def __init__(self, topics: tuple[str, ...] = ("t",), partitions: int = 2) -> None:
+        self._partitions = partitions
         self.worlds = (World({}), World({}))
         self.topic_ids, same_ids = ({name: world.create(name, partitions) for name in topics} for world in self.worlds)
         assert self.topic_ids == same_ids
@@ -82,8 +83,9 @@ class Producers:
 
     def check_logs(self) -> None:
         for name in self.topic_ids:
-            ours, theirs = (world.log_of(name) for world in self.worlds)
-            assert (ours.log_end_offset, ours.size_bytes) == (theirs.log_end_offset, theirs.size_bytes)
+            for index in range(self._partitions):
+                ours, theirs = (world.log_of(name, index) for world in self.worlds)
+                assert (ours.log_end_offset, ours.size_bytes) == (theirs.log_end_offset, theirs.size_bytes)
 
     def close(self) -> None:
         for world in self.worlds:
@@ -155,9 +157,23 @@ def test_another_partition_or_other_acks_are_no_repeat(producers: Producers) -> 
     producers.check_logs()
 
 
-def test_requests_for_several_partitions_are_no_repeats(producers: Producers) -> None:
-    for _ in range(3):
-        assert not producers.is_repeat(producers.frame(_batch(), more=(1,)))
+def test_requests_for_several_partitions_are_repeats_once_all_are_known(producers: Producers) -> None:
+    assert not producers.is_repeat(producers.frame(_batch()))
+    assert not producers.is_repeat(producers.frame(_batch(), more=(1,)))
+    assert producers.is_repeat(producers.frame(_batch(), more=(1,)))
+    assert producers.is_repeat(producers.frame(_batch(), index=1, more=(0, 1)))
+    assert not producers.is_repeat(producers.frame(_batch(), more=(1, 2)))  # there is none
+    producers.check_logs()
+
+
+def test_one_bad_batch_does_not_hurt_the_others(producers: Producers) -> None:
+    producers.send(producers.frame(_batch(sequence=0), more=(1,)))
+    producers.send(producers.frame(_batch(sequence=3)))
+    answer = _decode(producers.send(producers.frame(_batch(sequence=6), more=(1,))))
+    first, second = answer.responses[0].partition_responses
+    assert (first.error_code, first.base_offset) == (0, 6)
+    assert second.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    producers.check_logs()
 
 
 def test_acks_0_is_never_answered(producers: Producers) -> None:
@@ -210,21 +226,22 @@ def test_topics_with_names_of_many_lengths(seeded: Random) -> None:
 
 
 def test_no_more_is_remembered_than_the_bound(seeded: Random) -> None:
-    producers = Producers(partitions=3 * KNOWN_MAX)
+    names = tuple(f"topic-{number:03d}" for number in range(2 * KNOWN_MAX))
+    producers = Producers(names, 1)
     try:
-        for index in [*range(3 * KNOWN_MAX), *(seeded.randrange(3 * KNOWN_MAX) for _ in range(100))]:
-            producers.send(producers.frame(_batch(), index=index))
+        for name in [*names, *seeded.choices(names, k=100)]:
+            producers.send(producers.frame(_batch(), topic=name))
         (introduction,) = producers._peer.introductions.values()
-        assert len(introduction.repeats._known) <= KNOWN_MAX  # type: ignore[union-attr]
+        assert 0 < len(introduction.repeats._known) <= KNOWN_MAX  # type: ignore[union-attr]
     finally:
         producers.close()
 
 
 def test_mutated_frames_are_answered_as_if_they_were_the_first(producers: Producers, seeded: Random) -> None:
     for _ in range(2):
-        producers.send(producers.frame(_batch()))
+        producers.send(producers.frame(_batch(), more=(1,)))
     for _ in range(3000):
-        frame = bytearray(producers.frame(_batch()))
+        frame = bytearray(producers.frame(_batch(), more=(1,) * seeded.randrange(3)))
         for _ in range(seeded.randrange(3)):
             frame[seeded.randrange(8, len(frame))] = seeded.choice((0, 1, 2, 0x7F, 0x80, 0xFF, seeded.randrange(256)))
         if seeded.random() < 0.2:

@@ -16,20 +16,18 @@ import asyncio
 from collections.abc import Awaitable
 
 from moldau.handlers.context import RequestContext
-from moldau.handlers.produce_leaders import PRODUCE_BY_TOPIC_ID, with_leaders
+from moldau.handlers.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
 from moldau.handlers.produce_repeats import NO_ACKS, VERSION_MIN, ProduceRepeats, Respond
 from moldau.handlers.topics import INTERNAL_TOPICS
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
 from moldau.protocol.messages.k00_produce import (
-    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
     TopicProduceResponse,
 )
-from moldau.records.validate import InvalidRecordsError
 from moldau.replication.delayed import DelayedCommit, Failures
 from moldau.replication.durability import ACKS_ALL
 from moldau.replication.partition import Partition
@@ -95,20 +93,13 @@ def _append_topic(
             partition = replicas.get(name, data.index)
             appended = partition.append(data.records or b"", version, acks, now_ms)
         except ApiError as error:
-            results.append(_refusal(data.index, error))
+            results.append(refusal(data.index, error))
             continue
         written.partitions.append(partition)
         # A batch that was there before may not be committed either.
         if acks == ACKS_ALL and partition.high_watermark <= appended.last_offset:
             written.uncommitted.append((partition, appended.last_offset + 1))
-        results.append(
-            PartitionProduceResponse(
-                index=data.index,
-                base_offset=appended.base_offset,
-                log_append_time_ms=appended.log_append_time,
-                log_start_offset=partition.log.log_start_offset,
-            )
-        )
+        results.append(accepted(data.index, appended, partition))
     return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
 
 
@@ -123,7 +114,7 @@ def _refuse_topic(refused: ApiError, topic: TopicProduceData) -> TopicProduceRes
     return TopicProduceResponse(
         name=topic.name,
         topic_id=topic.topic_id,
-        partition_responses=[_refusal(data.index, refused) for data in topic.partition_data],
+        partition_responses=[refusal(data.index, refused) for data in topic.partition_data],
     )
 
 
@@ -133,20 +124,6 @@ def _fail_loudly(response: ProduceResponse) -> None:
         for result in topic.partition_responses:
             if result.error_code:
                 raise ProtocolError(f"a write with acks=0 failed: {result.error_message}")
-
-
-def _refusal(index: int, error: ApiError) -> PartitionProduceResponse:
-    blamed = error.record_errors if isinstance(error, InvalidRecordsError) else ()
-    return PartitionProduceResponse(
-        index=index,
-        error_code=error.code,
-        base_offset=-1,
-        record_errors=[
-            BatchIndexAndErrorMessage(batch_index=each.batch_index, batch_index_error_message=each.message)
-            for each in blamed
-        ],
-        error_message=error.message,
-    )
 
 
 def _reason_to_refuse(request: ProduceRequest) -> ApiError | None:

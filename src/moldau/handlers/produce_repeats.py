@@ -1,16 +1,16 @@
-"""A produce request like one before it: the same bytes but for the correlation id and the batch.
+"""A produce request like one before it: the same bytes but for the correlation id and the batches.
 
-That is what a producer sends all day long when a request carries one batch. The first one is decoded, handled and
-answered like any other; what it came to is kept under its bytes. One that begins with the same bytes has the same
-topic, partition and acks, so only its batch is looked at, and its answer differs from the first one's in four numbers.
+That is what a producer sends all day long. The first one is decoded, handled and answered like any other; what it came
+to is kept under its bytes up to the partitions. One that begins with the same bytes has the same topic and acks, so
+only its batches are looked at, and its answer differs from the first one's in a few numbers a partition.
 
-The law: whatever is not plainly such a request, or is refused, is left to `k00_produce`. A refused append changes
-nothing, so it can be tried again there. With acks=all the answer waits until the batch is committed.
+The law: whatever is not plainly such a request is left to `k00_produce` before anything is appended. With acks=all the
+answer waits until the batches are committed.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -18,7 +18,8 @@ from moldau.core.files import Buffer
 from moldau.core.topic_config import TopicConfig
 from moldau.handlers.context import RequestContext
 from moldau.handlers.later import Later
-from moldau.handlers.produce_leaders import PRODUCE_BY_TOPIC_ID, with_leaders
+from moldau.handlers.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
+from moldau.log.log import AppendResult
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, SIZE_BYTES, Frame
 from moldau.protocol.messages.k00_produce import (
@@ -32,92 +33,115 @@ from moldau.replication.durability import ACKS_ALL
 from moldau.replication.partition import Partition
 
 VERSION_MIN = 9  # KIP-482; older ones are laid out otherwise, and are rare
-NO_TAGS = b"\0\0\0"
-"""What follows the batch: no tagged fields of the partition, of the topic, of the request."""
+PARTITIONS_MAX = 126
+"""In one request: as many as a count of one byte can say."""
 
 KNOWN_MAX = 64
-"""Kept per connection. A producer of many more partitions has many of them in one request."""
+"""Topics (and acks) kept per connection."""
 
 PREFIX_LENGTHS_MAX = 4
 """Requests for topics whose names differ in length have prefixes that do. With ids (version 13) all are one length."""
 
 NO_ACKS = 0
+NO_TAGS = b"\0\0"
+"""What follows the partitions: no tagged fields of the topic, of the request."""
+
 LENGTH_SHIFTS = (0, 7, 14, 21, 28)
 _PLACEHOLDER = 0x5AFE_C0DE_5AFE_C0DE
 _placeholders = Struct(">qqq").pack(_PLACEHOLDER, _PLACEHOLDER, _PLACEHOLDER)
+_result = Struct(">ihqqq3s")
+"""Of a partition: index, no error, base offset, append time, log start, and what stands behind them."""
+
+_RESULT_TAIL = b"\1\0\0"  # no record errors, no message, no tagged fields
+_COUNT_BYTES = 1
+_RESULT_HEAD_BYTES = 6
+_two_int32 = Struct(">ii").pack
 _int32 = Struct(">i").unpack_from
 
 Respond = Callable[[int, Message], list[RecordData]]
+Target = tuple[int, Partition]
 
 
 class Known(NamedTuple):
     """What the requests that begin with the same bytes come to."""
 
-    partition: Partition
-    config: TopicConfig
+    name: str
+    topic_id: bytes
     acks: int
-    pack_answer: Callable[..., bytes]
-    answer_size: int
-    answer_head: bytes  # from behind the correlation id to the base offset
-    answer_tail: bytes  # from behind the log start offset
     timeout_ms: int
-
-    @property
-    def topic(self) -> str:
-        return self.partition.topic_partition.topic
+    answer_head: bytes  # from behind the correlation id to the count of partitions
+    answer_tail: bytes  # from behind the partitions
+    partitions: dict[int, tuple[Partition, TopicConfig]]
 
 
 class Uncommitted(Later):
-    """An answer that waits until its batch is committed."""
+    """An answer that waits until its batches are committed."""
 
-    __slots__ = ("_append_time", "_base_offset", "_correlation_id", "_repeats", "deadline", "known")
+    __slots__ = ("_correlation_id", "_left", "_outcomes", "_repeats", "_targets", "deadline", "known")
 
     def __init__(
         self,
         repeats: "ProduceRepeats",
         known: Known,
         correlation_id: int,
-        base_offset: int,
-        append_time: int,
+        targets: list[Target],
+        outcomes: list[AppendResult | ApiError],
         deadline: float,
     ) -> None:
-        self._then = None
-        self.chunks = None
-        self.failed = False
+        super().__init__()
         self._repeats = repeats
         self.known = known
         self._correlation_id = correlation_id
-        self._base_offset = base_offset
-        self._append_time = append_time
+        self._targets = targets
+        self._outcomes = outcomes
+        self._left = 0
         self.deadline = deadline
+
+    def wait(self) -> None:
+        """For each batch that is not committed."""
+        waits = [
+            (partition, outcome.last_offset + 1)
+            for (_, partition), outcome in zip(self._targets, self._outcomes, strict=True)
+            if isinstance(outcome, AppendResult) and outcome.last_offset >= partition.high_watermark
+        ]
+        self._left = len(waits)
+        for partition, next_offset in waits:
+            partition.wait_for_commit(next_offset, self)
 
     def committed(self, partition: Partition, error: ErrorCode) -> None:
         if self.chunks is not None:
             return  # its time was up
         if error is not ErrorCode.NONE:
-            self.complete(self._repeats.refuse(self.known, self._correlation_id, error))
-            return
-        _, _, _, pack_answer, size, head, tail, _ = self.known
-        start = partition.log.log_start_offset
-        self.complete(
-            [pack_answer(size, self._correlation_id, head, self._base_offset, self._append_time, start, tail)]
-        )
+            self._fail([partition], error)
+        self._left -= 1
+        if not self._left:
+            self._complete()
+
+    def time_is_up(self) -> None:
+        late = [
+            partition
+            for (_, partition), outcome in zip(self._targets, self._outcomes, strict=True)
+            if isinstance(outcome, AppendResult) and outcome.last_offset >= partition.high_watermark
+        ]
+        for partition in late:
+            partition.forget(self)
+        self._fail(late, ErrorCode.REQUEST_TIMED_OUT)
+        self._complete()
+
+    def _fail(self, partitions: Sequence[Partition], error: ErrorCode) -> None:
+        for position, (_, partition) in enumerate(self._targets):
+            if partition in partitions and isinstance(self._outcomes[position], AppendResult):
+                self._outcomes[position] = ApiError(error, "it is in the log, and was not committed")
+
+    def _complete(self) -> None:
+        answer = self._repeats.answer(self.known, self._correlation_id, self._targets, self._outcomes)
+        self.complete([answer])
 
 
 class ProduceRepeats:
     """Those of one connection and version."""
 
-    __slots__ = (
-        "_context",
-        "_known",
-        "_loop",
-        "_now_ms",
-        "_prefix_ends",
-        "_respond",
-        "_timer",
-        "_version",
-        "_waiting",
-    )
+    __slots__ = ("_context", "_known", "_loop", "_now_ms", "_prefix_ends", "_respond", "_timer", "_version", "_waiting")
 
     def __init__(self, context: RequestContext, respond: Respond) -> None:
         self._context = context
@@ -138,36 +162,80 @@ class ProduceRepeats:
                 break
         else:
             return None
-        partition, config, acks, pack_answer, size, head, tail, _ = known
-        log = partition.log
-        if not partition.is_led or log.config is not config:
-            self._forget()
+        batches = _batches(frame, prefix_end)
+        if batches is None:
             return None
-        records = _only_records(frame, prefix_end)
-        if records is None:
-            return None
-        try:
-            base_offset, last_offset, append_time, _ = partition.append(records, self._version, acks, self._now_ms())
-        except ApiError:
-            return None
+        targets: list[Target] = []
+        for index, _ in batches:
+            partition, config = known.partitions.get(index, (None, None))
+            if partition is None or not partition.is_led or partition.log.config is not config:
+                known.partitions.pop(index, None)
+                return None
+            targets.append((index, partition))
+        return self._append(frame, known, batches, targets)
+
+    def _append(
+        self, frame: Frame, known: Known, batches: list[tuple[int, Buffer]], targets: list[Target]
+    ) -> bytes | Later:
+        version, acks, now_ms = self._version, known.acks, self._now_ms()
+        outcomes: list[AppendResult | ApiError] = []
+        is_committed = True
+        for (_, records), (_, partition) in zip(batches, targets, strict=True):
+            try:
+                outcome = partition.append(records, version, acks, now_ms)
+                is_committed = is_committed and outcome.last_offset < partition.high_watermark
+                outcomes.append(outcome)
+            except ApiError as error:
+                outcomes.append(error)
         (correlation_id,) = _int32(frame, CORRELATION_ID_POSITION)
-        if last_offset >= partition.high_watermark and acks == ACKS_ALL:
-            return self._when_committed(known, correlation_id, base_offset, last_offset, append_time)
-        return pack_answer(size, correlation_id, head, base_offset, append_time, log.log_start_offset, tail)
+        if is_committed or acks != ACKS_ALL:
+            return self.answer(known, correlation_id, targets, outcomes)
+        return self._when_committed(known, correlation_id, targets, outcomes)
+
+    def answer(
+        self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[AppendResult | ApiError]
+    ) -> bytes:
+        """The whole answer."""
+        results = []
+        for (index, partition), outcome in zip(targets, outcomes, strict=True):
+            if isinstance(outcome, ApiError):
+                return self._answer_with_errors(known, correlation_id, targets, outcomes)
+            base_offset, _, append_time, _ = outcome
+            results.append(
+                _result.pack(index, 0, base_offset, append_time, partition.log.log_start_offset, _RESULT_TAIL)
+            )
+        head, tail = known.answer_head, known.answer_tail
+        size = SIZE_BYTES + len(head) + _COUNT_BYTES + len(results) * _result.size + len(tail)
+        count = (len(results) + 1).to_bytes(_COUNT_BYTES, "big")
+        return b"".join((_two_int32(size, correlation_id), head, count, *results, tail))
+
+    def _answer_with_errors(
+        self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[AppendResult | ApiError]
+    ) -> bytes:
+        results = [
+            refusal(index, outcome) if isinstance(outcome, ApiError) else accepted(index, outcome, partition)
+            for (index, partition), outcome in zip(targets, outcomes, strict=True)
+        ]
+        topic = TopicProduceResponse(name=known.name, topic_id=known.topic_id, partition_responses=results)
+        return self._encode(correlation_id, with_leaders(ProduceResponse(responses=[topic]), self._context))
+
+    def _encode(self, correlation_id: int, response: ProduceResponse) -> bytes:
+        """An answer has no records: it is one piece."""
+        return b"".join(chunk for chunk in self._respond(correlation_id, response) if isinstance(chunk, bytes))
 
     def _when_committed(
-        self, known: Known, correlation_id: int, base_offset: int, last_offset: int, append_time: int
+        self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[AppendResult | ApiError]
     ) -> Later:
-        """The answer once every in-sync replica has the batch."""
+        """The answer once every in-sync replica has the batches."""
         waiting = self._waiting
         while waiting and waiting[0].chunks is not None:
             waiting.popleft()
         deadline = self._loop.time() + known.timeout_ms / 1000
-        uncommitted = Uncommitted(self, known, correlation_id, base_offset, append_time, deadline)
+        uncommitted = Uncommitted(self, known, correlation_id, targets, outcomes, deadline)
         waiting.append(uncommitted)
         if self._timer is None:
             self._timer = self._loop.call_at(deadline, self._check_time)
-        known.partition.wait_for_commit(last_offset + 1, uncommitted)
+        uncommitted.wait()
         return uncommitted
 
     def _check_time(self) -> None:
@@ -177,93 +245,95 @@ class ProduceRepeats:
         while waiting and (waiting[0].chunks is not None or waiting[0].deadline <= now):
             oldest = waiting.popleft()
             if oldest.chunks is None:
-                oldest.committed(oldest.known.partition, ErrorCode.REQUEST_TIMED_OUT)
+                oldest.time_is_up()
         if waiting:
             self._timer = self._loop.call_at(waiting[0].deadline, self._check_time)
 
-    def refuse(self, known: Known, correlation_id: int, error: ErrorCode) -> list[RecordData]:
-        """The answer to a request that was appended and cannot be acknowledged."""
-        index = known.partition.topic_partition.partition
-        result = PartitionProduceResponse(index=index, error_code=error, base_offset=-1)
-        topic = TopicProduceResponse(name=known.topic, topic_id=known.partition.topic_id, partition_responses=[result])
-        return self._respond(correlation_id, with_leaders(ProduceResponse(responses=[topic]), self._context))
+    # Learning
 
     def may_repeat(self, request: ProduceRequest) -> bool:
         topics = request.topic_data
-        return request.acks != NO_ACKS and len(topics) == 1 and len(topics[0].partition_data) == 1
+        return request.acks != NO_ACKS and len(topics) == 1 and 1 <= len(topics[0].partition_data) <= PARTITIONS_MAX
 
     def learn(self, frame: Frame, request: ProduceRequest, response: ProduceResponse) -> None:
         """Remember a request that was served, if its kind can be served here."""
-        prefix_end = _prefix_end(frame, len(request.topic_data[0].partition_data[0].records or b""))
-        partition = self._written(request, response)
-        if prefix_end is None or partition is None:
+        prefix_end = _prefix_end(frame, request)
+        partitions = self._written(request, response)
+        if prefix_end is None or not partitions:
             return
-        if len(self._known) >= KNOWN_MAX or len(self._prefix_ends) >= PREFIX_LENGTHS_MAX:
-            self._forget()
-        self._prefix_ends = tuple({*self._prefix_ends, prefix_end})
-        known = Known(partition, partition.log.config, request.acks, *self._answer_like(response), request.timeout_ms)
-        self._known[bytes(frame[REST_POSITION:prefix_end])] = known
+        prefix = bytes(frame[REST_POSITION:prefix_end])
+        known = self._known.get(prefix)
+        if known is None:
+            if len(self._known) >= KNOWN_MAX or len(self._prefix_ends) >= PREFIX_LENGTHS_MAX:
+                self._known = {}
+                self._prefix_ends = ()
+            self._prefix_ends = tuple({*self._prefix_ends, prefix_end})
+            known = self._known[prefix] = self._new(request, response)
+        known.partitions.update(partitions)
 
-    def _written(self, request: ProduceRequest, response: ProduceResponse) -> Partition | None:
-        """The partition that took the one batch of a request and need not sync it."""
+    def _written(self, request: ProduceRequest, response: ProduceResponse) -> dict[int, tuple[Partition, TopicConfig]]:
+        """The partitions that took their batch and need not sync it."""
         services, (topic,) = self._context.services, request.topic_data
-        if response.responses[0].partition_responses[0].error_code:
-            return None
         name = topic.name if self._version < PRODUCE_BY_TOPIC_ID else services.replicas.name_of(topic.topic_id)
-        partition = None if name is None else services.replicas.find(name, topic.partition_data[0].index)
-        if partition is None or not services.durability.is_immediate(partition.log, request.acks):
-            return None
-        return partition
+        written: dict[int, tuple[Partition, TopicConfig]] = {}
+        for result in response.responses[0].partition_responses:
+            partition = None if name is None or result.error_code else services.replicas.find(name, result.index)
+            if partition is not None and services.durability.is_immediate(partition.log, request.acks):
+                written[result.index] = (partition, partition.log.config)
+        return written
 
-    def _forget(self) -> None:
-        self._known = {}
-        self._prefix_ends = ()
-
-    def _answer_like(self, response: ProduceResponse) -> tuple[Callable[..., bytes], int, bytes, bytes]:
-        """How to write a response that differs only in correlation id, base offset, append time and log start."""
-        (topic,) = response.responses
-        (result,) = topic.partition_responses
-        example = ProduceResponse(
-            responses=[
-                TopicProduceResponse(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partition_responses=[
-                        PartitionProduceResponse(
-                            index=result.index,
-                            base_offset=_PLACEHOLDER,
-                            log_append_time_ms=_PLACEHOLDER,
-                            log_start_offset=_PLACEHOLDER,
-                        )
-                    ],
-                )
-            ]
+    def _new(self, request: ProduceRequest, response: ProduceResponse) -> Known:
+        topic = response.responses[0]
+        example = PartitionProduceResponse(
+            base_offset=_PLACEHOLDER, log_append_time_ms=_PLACEHOLDER, log_start_offset=_PLACEHOLDER
         )
-        written = b"".join(chunk for chunk in self._respond(0, example) if isinstance(chunk, bytes))
-        head, tail = written[2 * SIZE_BYTES :].split(_placeholders)
-        layout = Struct(f">ii{len(head)}sqqq{len(tail)}s")
-        return layout.pack, len(written) - SIZE_BYTES, head, tail
+        examples = [TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[example])]
+        written = self._encode(0, ProduceResponse(responses=examples))
+        before, after = written[2 * SIZE_BYTES :].split(_placeholders)
+        head = before[: -_COUNT_BYTES - _RESULT_HEAD_BYTES]
+        tail = after[len(_RESULT_TAIL) :]
+        return Known(topic.name, topic.topic_id, request.acks, request.timeout_ms, head, tail, {})
 
 
-def _only_records(frame: Frame, position: int) -> Buffer | None:
-    """The records whose length is at `position`, if they are the last of the request and it has no tagged fields."""
-    start, stop, length = position, len(frame) - len(NO_TAGS), -1
-    for shift in LENGTH_SHIFTS:
-        if start >= stop:
+def _batches(frame: Frame, position: int) -> list[tuple[int, Buffer]] | None:
+    """The partitions whose count is at `position`, if they end the request and nothing has tagged fields."""
+    stop = len(frame) - len(NO_TAGS)
+    if position >= stop or not 2 <= frame[position] <= PARTITIONS_MAX + 1:
+        return None
+    found: list[tuple[int, Buffer]] = []
+    count = frame[position] - 1
+    position += 1
+    for _ in range(count):
+        if position + 5 > stop:
             return None
-        byte = frame[start]
-        start += 1
-        length += (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-    return frame[start:stop] if start + length == stop and frame[stop:] == NO_TAGS else None
+        (index,) = _int32(frame, position)
+        position += 4
+        length = -1
+        for shift in LENGTH_SHIFTS:
+            byte = frame[position]
+            position += 1
+            length += (byte & 0x7F) << shift
+            if byte < 0x80 or position >= stop:
+                break
+        end = position + length
+        if length < 0 or end >= stop or frame[end]:
+            return None
+        found.append((index, frame[position:end]))
+        position = end + 1
+    return found if position == stop and frame[stop:] == NO_TAGS else None
 
 
-def _prefix_end(frame: Frame, records_bytes: int) -> int | None:
-    """Where the length of the records is, if they are the last of the request and it has no tagged fields."""
-    for length_bytes in range(1, len(LENGTH_SHIFTS) + 1):
-        position = len(frame) - len(NO_TAGS) - records_bytes - length_bytes
-        records = _only_records(frame, position) if position > REST_POSITION else None
-        if records is not None and len(records) == records_bytes:
-            return position
-    return None
+def _prefix_end(frame: Frame, request: ProduceRequest) -> int | None:
+    """Where the count of partitions is, if they end the request and nothing has tagged fields."""
+    sizes = [(each.index, len(each.records or b"")) for each in request.topic_data[0].partition_data]
+    behind = sum(4 + _length_bytes(size) + size + 1 for _, size in sizes)
+    position = len(frame) - len(NO_TAGS) - behind - _COUNT_BYTES
+    if position <= REST_POSITION:
+        return None
+    found = _batches(frame, position)
+    return position if found is not None and [(index, len(records)) for index, records in found] == sizes else None
+
+
+def _length_bytes(size: int) -> int:
+    """Of a length as a varint; it is said as one more than it is."""
+    return max(1, -(-(size + 1).bit_length() // 7))

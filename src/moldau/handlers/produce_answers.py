@@ -1,17 +1,46 @@
-"""What a producer that came to the wrong broker is told: who leads, and where that is (KIP-951)."""
+"""What a producer is told of a partition: where its batch is, why not, and who leads instead (KIP-951)."""
 
 from moldau.handlers.context import RequestContext
 from moldau.handlers.current_leaders import WRONG_LEADER, leader_endpoint, leader_of
+from moldau.log.log import AppendResult
+from moldau.protocol.errors import ApiError
 from moldau.protocol.messages.k00_produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
+from moldau.records.validate import InvalidRecordsError
+from moldau.replication.partition import Partition
 
 PRODUCE_TELLS_LEADERS = 10  # KIP-951
 PRODUCE_BY_TOPIC_ID = 13  # KIP-516
+
+
+def accepted(index: int, appended: AppendResult, partition: Partition) -> PartitionProduceResponse:
+    """The batch is in the log."""
+    return PartitionProduceResponse(
+        index=index,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time,
+        log_start_offset=partition.log.log_start_offset,
+    )
+
+
+def refusal(index: int, error: ApiError) -> PartitionProduceResponse:
+    blamed = error.record_errors if isinstance(error, InvalidRecordsError) else ()
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=each.batch_index, batch_index_error_message=each.message)
+            for each in blamed
+        ],
+        error_message=error.message,
+    )
 
 
 def with_leaders(response: ProduceResponse, context: RequestContext) -> ProduceResponse:
