@@ -2,8 +2,8 @@
 
 import base64
 import re
+import secrets
 import subprocess
-import uuid
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,6 +48,11 @@ def classpath() -> str:
     return f"{jars}/*"
 
 
+def new_cluster_id() -> str:
+    """At random, but never with a dash in front: StorageTool would take it for an option."""
+    return base64.urlsafe_b64encode(b"M" + secrets.token_bytes(15)).decode().rstrip("=")
+
+
 def start_kafka() -> Server:
     """A formatted, empty Apache Kafka. Formatting is not part of its start-up time."""
     return start("kafka", _kafka_command)
@@ -56,8 +61,7 @@ def start_kafka() -> Server:
 def _kafka_command(directory: Path, port: int) -> list[str]:
     properties = directory / "server.properties"
     properties.write_text(_properties(directory, port, free_port()))
-    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
+    java("kafka.tools.StorageTool", "format", "-t", new_cluster_id(), "-c", str(properties))
     return ["java", *_BROKER_FLAGS, "-cp", classpath(), "kafka.Kafka", str(properties)]
 
 

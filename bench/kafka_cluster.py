@@ -3,7 +3,6 @@
 A cluster is its processes and one temporary directory; it can lose a node by `kill -9` and get it back with its data.
 """
 
-import base64
 import os
 import shutil
 import signal
@@ -11,13 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bench.kafka import classpath, java
+from bench.kafka import classpath, java, new_cluster_id
 from bench.process import START_TIMEOUT_S, STOP_TIMEOUT_S, ServerDied, answers, cpu_s_of, resident_mb_of
 from bench.report import KAFKA, MOLDAU
 from moldau.testing.processes import free_ports
@@ -134,7 +132,7 @@ def kafka_cluster(more: Mapping[str, str] | None = None) -> Cluster:
     directory = Path(tempfile.mkdtemp(prefix="kafka-cluster-"))
     ports = free_ports(2 * NODES)
     voters = ",".join(f"{number}@127.0.0.1:{ports[NODES + number - 1]}" for number in _ids())
-    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    cluster_id = new_cluster_id()
     nodes = {}
     for number in _ids():
         port, controller = ports[number - 1], ports[NODES + number - 1]

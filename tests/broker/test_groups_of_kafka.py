@@ -1,7 +1,5 @@
 """A data directory that Apache Kafka 4.3.1 wrote: its groups and their committed offsets go on here."""
 
-import base64
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +9,7 @@ from confluent_kafka import Consumer, ConsumerGroupType, Producer, TopicPartitio
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from bench.kafka import new_cluster_id
 from moldau.testing import broker
 from tests.log.test_kafka_directory import PROPERTIES, START_TIMEOUT_S, free_port
 
@@ -24,7 +23,7 @@ def kafka(directory: Path, classpath: str) -> Iterator[str]:
     port, controller = free_port(), free_port()
     settings = directory / "server.properties"
     settings.write_text(PROPERTIES.format(directory=directory, port=port, controller=controller))
-    cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+    cluster_id = new_cluster_id()
     java = ["java", "-Xmx512m", "-cp", classpath]
     format_storage = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(settings)]
     subprocess.run(format_storage, check=True, capture_output=True)

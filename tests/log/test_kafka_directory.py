@@ -1,6 +1,5 @@
 """A data directory that Apache Kafka 4.3.1 wrote opens here with the same offsets, records and producers."""
 
-import base64
 import os
 import shutil
 import socket
@@ -14,6 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from bench.kafka import new_cluster_id
 from moldau.core.clock import SystemClock
 from moldau.core.ids import TopicPartition
 from moldau.core.real_files import RealFiles
@@ -57,7 +57,7 @@ def written(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> I
     port, controller = free_port(), free_port()
     settings = directory / "server.properties"
     settings.write_text(PROPERTIES.format(directory=directory, port=port, controller=controller))
-    cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+    cluster_id = new_cluster_id()
     java = ["java", "-Xmx512m", "-cp", kafka_classpath]
     subprocess.run(
         [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(settings)],

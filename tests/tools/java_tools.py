@@ -1,6 +1,5 @@
 """Apache Kafka's own tools, each run as its main class in a JVM of its own; and Apache Kafka itself."""
 
-import base64
 import os
 import signal
 import subprocess
@@ -8,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.kafka import new_cluster_id
 from bench.process import Server, free_port
 
 TOOL_TIMEOUT_S = 120.0
@@ -87,7 +87,7 @@ class ApacheKafka(Server):
         settings = work / "server.properties"
         settings.write_text(_settings(self._data, port, controller, properties))
         if not self._data.exists():
-            cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+            cluster_id = new_cluster_id()
             JavaTools(classpath).succeed("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", settings)
         command = ["java", "-Xmx512m", *QUICK, "-cp", classpath, "kafka.Kafka", str(settings)]
         super().__init__("kafka", work, port, command)
