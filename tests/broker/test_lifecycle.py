@@ -3,7 +3,7 @@
 import asyncio
 import functools
 import shutil
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import ParamSpec
@@ -12,13 +12,16 @@ import pytest
 
 from moldau.broker.broker import Broker
 from moldau.broker.registration import BrokerStartError
+from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.image import ClusterImage, PartitionImage
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.ids import TopicPartition
 from moldau.log.data_directory import STRAY_SUFFIX
+from moldau.log.manager import LogManager
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import Record, build_batch
 from moldau.replication.partition import Partition
+from tests.cluster.test_embedded import end_session
 
 DEADLINE_S = 20.0
 PRODUCE_VERSION = 9
@@ -312,3 +315,27 @@ async def test_three_properties_files_side_by_side_make_one_cluster(tmp_path: Pa
     assert len({each.services.metadata.image.cluster_id for each in made}) == 1
     for each in made:
         await each.stop()
+
+
+@in_loop
+async def test_a_broker_whose_session_ends_while_it_opens_its_logs_begins_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with brokers(tmp_path, 1, 2) as two:
+        await two.create(1, 2)
+        await two.kill(2)
+        judge = EmbeddedStore(str(tmp_path / "metadata.sqlite"))
+        loop, load = asyncio.get_running_loop(), LogManager.load
+
+        async def end_the_newest_session() -> None:
+            end_session(judge, max(judge._tree.sessions()))
+
+        def load_for_long(logs: LogManager, topics: Iterable[bytes]) -> None:
+            load(logs, topics)
+            asyncio.run_coroutine_threadsafe(end_the_newest_session(), loop).result(DEADLINE_S)
+
+        with monkeypatch.context() as slow:
+            slow.setattr(LogManager, "load", load_for_long)
+            await two.start(2)
+        await two.until_state(lambda state: set(state.isr) == {1, 2})
+        await judge.close()

@@ -23,7 +23,7 @@ from moldau.broker.store_choice import choose_store, lock_siblings, looks_for_si
 from moldau.broker.tasks import Periodic
 from moldau.cluster.image import NO_TOPIC_ID, BrokerInfo, Endpoint
 from moldau.cluster.metadata import Metadata
-from moldau.cluster.store import MetadataStore, StoreError
+from moldau.cluster.store import MetadataStore, SessionState, StoreError
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock, SystemClock
 from moldau.core.files import DirectoryLock, Files
@@ -101,7 +101,7 @@ class Broker:
         try:
             self._logs.lock()
             await self._open_store()
-            self._open_logs()
+            await self._open_logs()
             await self._bind()
             await self._join_cluster()
         except (DirectoryError, OSError, StoreError, BrokerStartError) as error:
@@ -147,7 +147,7 @@ class Broker:
             return BrokerId(int(recorded))
         return BrokerId(await self._metadata.generate_broker_id(self._config.int("reserved.broker.max.id")))
 
-    def _open_logs(self) -> None:
+    async def _open_logs(self) -> None:
         image = self._metadata.image
         config = self._config.with_dynamic(
             image.broker_configs.get(WHOLE_CLUSTER, {}), image.broker_configs.get(str(self.broker_id), {})
@@ -165,7 +165,11 @@ class Broker:
         )
         self._groups = GroupCoordinator(self._loop, self._services, lambda: os.urandom(16))
         self._services.groups = self._groups
-        self._logs.load(image.topic_names_by_id)
+        # In a thread: after a crash much may have to be checked, and the loop has a session to keep alive.
+        await self._loop.run_in_executor(self._threads, self._logs.load, image.topic_names_by_id)
+        if self.store.session_state is SessionState.LOST:
+            await self.store.reconnect()
+            await self._metadata.reload()
         if not self._is_new:
             self._set_strays_aside()
 
