@@ -2,17 +2,21 @@
 
 import asyncio
 import socket
+import struct
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kazoo.exceptions import ConnectionDropped, ConnectionLoss  # type: ignore[import-untyped]  # it has no types
 
 from moldau.cluster.store import Create, MetadataStore, NoNode, Put, SessionLost, SessionState, StoreUnavailable
 from moldau.cluster.zookeeper import RequestTooLarge, ZooKeeperStore
-from moldau.cluster.zookeeper_session import REQUEST_BYTES_MAX
+from moldau.cluster.zookeeper_session import REQUEST_BYTES_MAX, _Connection
 from tests.cluster.store_contract import StoreContract, eventually
 from tests.zookeeper_ensemble import SESSION_TIMEOUT_MAX_MS, Ensemble, Member
 
@@ -281,3 +285,22 @@ def test_a_request_may_be_a_mebibyte_and_no_more(address: str) -> None:
         await store.close()
 
     run(steps())
+
+
+@pytest.mark.parametrize("pending", [[], [1]])
+def test_an_answer_that_is_not_the_next_ends_the_connection_and_not_the_thread(pending: list[int]) -> None:
+    connection = _Connection.__new__(_Connection)
+    connection.client = SimpleNamespace(_pending=deque((None, None, xid) for xid in pending))
+    answer = struct.pack("!iqi", 2, 7, 0)  # to request 2, transaction 7, no error
+    with pytest.raises(ConnectionDropped, match="request 2"):
+        connection._handle(answer)
+
+
+def test_what_a_lost_connection_left_unanswered_fails_when_the_next_one_begins() -> None:
+    failures: list[Exception] = []
+    connection = _Connection.__new__(_Connection)
+    unanswered = SimpleNamespace(set_exception=failures.append)
+    connection.client = SimpleNamespace(_pending=deque([(None, None, 1), (None, unanswered, 2)]))
+    connection._drop_unanswered()
+    assert not connection.client._pending
+    assert [type(failure) for failure in failures] == [ConnectionLoss]

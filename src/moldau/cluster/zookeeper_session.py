@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient  # type: ignore[import-untyped]  # the package has no type information
-from kazoo.exceptions import ConnectionDropped, SessionExpiredError  # type: ignore[import-untyped]  # as above
+from kazoo.exceptions import ConnectionDropped, ConnectionLoss, SessionExpiredError  # type: ignore[import-untyped]  # as above
 from kazoo.handlers.threading import SequentialThreadingHandler  # type: ignore[import-untyped]  # as above
 from kazoo.protocol.connection import ConnectionHandler  # type: ignore[import-untyped]  # as above
 from kazoo.protocol.serialization import (  # type: ignore[import-untyped]  # as above
@@ -198,7 +198,16 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
             self.credentials = Credentials(result[0].session_id, result[0].passwd)
             self.contact = sent_at
             self._received.clear()
+            self._drop_unanswered()
         return result
+
+    def _drop_unanswered(self) -> None:
+        """What was sent on a connection before this one gets no answer. Kazoo forgets it in most ways to lose one."""
+        pending = self.client._pending
+        while pending:
+            _, call, _ = pending.popleft()
+            if call is not None:
+                call.set_exception(ConnectionLoss())
 
     def _send_ping(self, connect_timeout: float) -> None:
         self._ping_sent = time.monotonic()
@@ -266,7 +275,11 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
             event, _ = Watch.deserialize(message, offset)
             self._inbox.put(partial(self._on_change, event.path))
             return None
-        call = self.client._pending[0][1]
+        pending = self.client._pending
+        if not pending or pending[0][2] != header.xid:
+            # Kazoo would let its thread die of it; a new connection begins with nothing pending.
+            raise ConnectionDropped(f"an answer to request {header.xid}, which is not the next")
+        call = pending[0][1]
         if call is not None:
             self.contact = max(self.contact, call.sent_at)
         return self._read_response(header, message, offset)
