@@ -2,23 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-import uvloop
 
-from moldau.broker.fetching import Fetchers
-from moldau.broker.peer import BUFFER_BYTES_MIN, SMALL_ANSWERS_MAX, PeerClient, PeerGone
-from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint, PartitionImage, TopicImage
-from moldau.core.broker_config import BrokerConfig
-from moldau.core.clock import SystemClock
-from moldau.core.ids import TopicPartition
-from moldau.core.memory_files import MemoryFiles
-from moldau.core.topic_config import TopicConfig
-from moldau.handlers.context import Services
-from moldau.log.log import Log
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k01_fetch import EpochEndOffset, FetchResponse, PartitionData
 from moldau.protocol.messages.k02_list_offsets import (
@@ -26,142 +13,24 @@ from moldau.protocol.messages.k02_list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from moldau.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from moldau.replication.follower import FollowedPartition
-from moldau.replication.throttle import Throttle
-from tests.broker.fake_leader import PATIENCE_S, Asked, FakeLeader
+from tests.broker.fake_leader import FakeLeader
+from tests.broker.fetching_stage import (
+    EVERY_BYTE,
+    LEADER_ID,
+    OWN_ID,
+    PARTITIONS,
+    TOPIC,
+    TOPIC_ID,
+    Stage,
+    broker,
+    data,
+    play,
+    turns,
+    until,
+    written,
+)
 from tests.log.helpers import append, batch, offsets
-
-OWN_ID = 1
-LEADER_ID = 2
-TOPIC = "events"
-TOPIC_ID = bytes(range(16))
-PARTITIONS = 50
-EVERY_BYTE = 1 << 30
-
-Story = Callable[["Stage"], Coroutine[Any, Any, None]]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Let the loop go on until it is so."""
-    deadline = asyncio.get_running_loop().time() + PATIENCE_S
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "it did not come to that"
-        await asyncio.sleep(0.001)
-
-
-async def turns() -> None:
-    """Long enough for whatever does not wait for a clock, over a socket and back."""
-    for _ in range(100):
-        await asyncio.sleep(0)
-
-
-class Stage:
-    """Fetchers with logs in memory, and a leader to play."""
-
-    def __init__(self, properties: Mapping[str, str]) -> None:
-        self.leader = FakeLeader()
-        self._properties = properties
-        self.files = MemoryFiles()
-        self.leader_logs: dict[int, Log] = {}
-
-    async def enter(self) -> None:
-        port = await self.leader.start()
-        config, unknown = BrokerConfig.parse({"replica.fetch.backoff.ms": "80", **self._properties})
-        assert not unknown
-        clock = SystemClock()
-        brokers = {OWN_ID: broker(OWN_ID, 1, epoch=5), LEADER_ID: broker(LEADER_ID, port, epoch=6)}
-        image = ClusterImage(brokers=brokers).with_topic(topic_image((LEADER_ID, OWN_ID), ""))
-        self.services = cast(
-            Services,
-            SimpleNamespace(
-                broker_id=OWN_ID,
-                config=config,
-                clock=clock,
-                metadata=SimpleNamespace(image=image),
-                follower_throttle=Throttle(clock, config.optional_int("follower.replication.throttled.rate")),
-            ),
-        )
-        self.fetchers = Fetchers(asyncio.get_running_loop(), self.services)
-
-    async def leave(self) -> None:
-        await self.fetchers.close()
-        await self.leader.stop()
-
-    @property
-    def image(self) -> ClusterImage:
-        return self.services.metadata.image
-
-    def add_topic(self, isr: tuple[int, ...], throttled: str = "") -> None:
-        """Our partitions as the cluster knows them."""
-        self.publish(self.image.with_topic(topic_image(isr, throttled)))
-
-    def publish(self, image: ClusterImage) -> None:
-        old, self.services.metadata.image = self.image, image  # type: ignore[misc]  # not the real one
-        self.fetchers.image_changed(old, image)
-
-    def partition(self, index: int = 0, *, epoch: int = 3, log: Log | None = None) -> FollowedPartition:
-        name = TopicPartition(TOPIC, index)
-        opened = log or Log.open(self.files, SystemClock(), f"/data/{name}", name, TopicConfig())
-        return FollowedPartition(TOPIC_ID, opened, LEADER_ID, epoch, 0)
-
-    def follow(self, index: int = 0, *, epoch: int = 3, log: Log | None = None) -> FollowedPartition:
-        followed = self.partition(index, epoch=epoch, log=log)
-        self.fetchers.follow(followed)
-        return followed
-
-    async def established(self, *indexes: int) -> list[FollowedPartition]:
-        """Partitions whose first, empty answer has come; the next request is on its way."""
-        followed = [self.follow(index) for index in indexes or (0,)]
-        first = await self.leader.asked()
-        first.answer_fetch(TOPIC_ID)
-        return followed
-
-
-def broker(broker_id: int, port: int, epoch: int) -> BrokerInfo:
-    return BrokerInfo(broker_id, None, (Endpoint("PLAINTEXT", "127.0.0.1", port, "PLAINTEXT"),), epoch)
-
-
-def play(story: Story, **properties: str) -> None:
-    named = {name.replace("_", "."): value for name, value in properties.items()}
-
-    async def run() -> None:
-        stage = Stage(named)
-        await stage.enter()
-        try:
-            await story(stage)
-        finally:
-            await stage.leave()
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run())
-
-
-def written(*values: bytes, first_offset: int = 0, epoch: int = 0) -> bytes:
-    """Batches of one record each, as a leader sends them."""
-    log = Log.open(MemoryFiles(), SystemClock(), "/data/x-0", TopicPartition("x", 0), TopicConfig())
-    if first_offset:
-        log.truncate_fully_and_start_at(first_offset)
-    for value in values:
-        append(log, batch(value), epoch)
-    region = log.read(first_offset, EVERY_BYTE, log.log_end_offset)
-    assert region is not None
-    return region.read()
-
-
-def data(
-    records: bytes = b"", index: int = 0, high_watermark: int = 0, error: ErrorCode = ErrorCode.NONE
-) -> PartitionData:
-    return PartitionData(
-        partition_index=index,
-        error_code=error,
-        high_watermark=high_watermark,
-        log_start_offset=0,
-        records=records,
-    )
-
-
-# The course of things
 
 
 def test_a_partition_is_fetched_from_its_end_and_asked_on_for() -> None:
@@ -673,11 +542,6 @@ def test_a_partition_that_is_not_in_sync_is_named_again_after_each_wait() -> Non
 # Throttles
 
 
-def topic_image(isr: tuple[int, ...], throttled: str) -> TopicImage:
-    states = (PartitionImage(LEADER_ID, 3, isr, (LEADER_ID, OWN_ID)),) * PARTITIONS
-    return TopicImage(TOPIC, TOPIC_ID, states, {"follower.replication.throttled.replicas": throttled})
-
-
 @pytest.mark.parametrize(
     ("isr", "throttled", "is_left_out"),
     [
@@ -702,144 +566,3 @@ def test_a_throttled_partition_waits_while_the_rate_is_exceeded(
         assert following.named[0].fetch_offset == 1
 
     play(story, follower_replication_throttled_rate="1000")
-
-
-# The client
-
-
-def client_story(story: Callable[[PeerClient, FakeLeader], Awaitable[None]], frame_bytes_max: int = 1 << 20) -> None:
-    async def run() -> None:
-        peer = FakeLeader()
-        endpoint = Endpoint("PLAINTEXT", "127.0.0.1", await peer.start(), "PLAINTEXT")
-        client = PeerClient(asyncio.get_running_loop(), endpoint, "test", frame_bytes_max=frame_bytes_max)
-        try:
-            await story(client, peer)
-        finally:
-            client.close()
-            await peer.stop()
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run())
-
-
-def test_answers_find_their_requests() -> None:
-    async def story(client: PeerClient, peer: FakeLeader) -> None:
-        first = asyncio.ensure_future(client.request(ApiVersionsRequest(), 0, 1000))
-        second = asyncio.ensure_future(client.request(ApiVersionsRequest(), 3, 1000))
-        asked = [await peer.asked(), await peer.asked()]
-        asked[0].answer(ApiVersionsResponse(error_code=1))
-        asked[1].answer(ApiVersionsResponse(error_code=2))
-        assert [cast(ApiVersionsResponse, await each).error_code for each in (first, second)] == [1, 2]
-        assert peer.connections == 1
-
-    client_story(story)
-
-
-def test_who_does_not_answer_is_gone_and_the_next_request_connects_anew() -> None:
-    async def story(client: PeerClient, peer: FakeLeader) -> None:
-        with pytest.raises(PeerGone):
-            await client.request(ApiVersionsRequest(), 0, 30)
-        await peer.asked()
-        waiting = asyncio.ensure_future(client.request(ApiVersionsRequest(), 0, 1000))
-        asked = await peer.asked()
-        asked.answer(ApiVersionsResponse(error_code=3))
-        assert cast(ApiVersionsResponse, await waiting).error_code == 3
-        assert peer.connections == 2
-
-    client_story(story)
-
-
-def test_nobody_listening_is_told_to_every_request() -> None:
-    async def story(client: PeerClient, peer: FakeLeader) -> None:
-        await peer.stop()
-        both = asyncio.gather(
-            client.request(ApiVersionsRequest(), 0, 1000),
-            client.request(ApiVersionsRequest(), 0, 1000),
-            return_exceptions=True,
-        )
-        assert [type(each) for each in await both] == [PeerGone, PeerGone]
-
-    client_story(story)
-
-
-def test_closing_tells_those_who_wait() -> None:
-    async def story(client: PeerClient, peer: FakeLeader) -> None:
-        waiting = asyncio.ensure_future(client.request(ApiVersionsRequest(), 0, 1000))
-        await peer.asked()
-        client.close()
-        with pytest.raises(PeerGone):
-            await waiting
-
-    client_story(story)
-
-
-def test_answers_of_any_size_and_in_any_pieces_arrive_whole() -> None:
-    async def story(client: PeerClient, peer: FakeLeader) -> None:
-        loop = asyncio.get_running_loop()
-        sizes = [0, 1, 70_000, 3, BUFFER_BYTES_MIN, 500_000, 10]
-        frames: list[bytes | None] = []
-        done = loop.create_future()
-
-        def take(frame: memoryview | None) -> None:
-            frames.append(None if frame is None else bytes(frame))
-            if len(frames) == len(sizes):
-                done.set_result(None)
-
-        for _ in sizes:
-            client.send(ApiVersionsRequest(), 0, 5000, take)
-        asked = [await peer.asked() for _ in sizes]
-        ids = [each.header.correlation_id.to_bytes(4, "big") for each in asked]
-        sent = [ids[number] + bytes([number + 1]) * size for number, size in enumerate(sizes)]
-        stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in sent)
-        for position in range(0, len(stream), 9973):
-            asked[0].write(stream[position : position + 9973])
-            await asyncio.sleep(0)
-        await asyncio.wait_for(done, PATIENCE_S)
-        assert frames == sent
-
-    client_story(story)
-
-
-def test_a_large_buffer_is_given_back_after_many_small_answers() -> None:
-    async def story(client: PeerClient, peer: FakeLeader) -> None:
-        async def ask(size: int) -> int:
-            done = asyncio.get_running_loop().create_future()
-            client.send(ApiVersionsRequest(), 0, 5000, lambda frame: done.set_result(frame is not None and len(frame)))
-            asked = await peer.asked()
-            frame = asked.header.correlation_id.to_bytes(4, "big") + bytes(size)
-            asked.write(len(frame).to_bytes(4, "big") + frame)
-            return cast(int, await done)
-
-        assert await ask(500_000) == 500_004
-        assert client.buffer_bytes > 500_000
-        for _ in range(SMALL_ANSWERS_MAX + 2):
-            await ask(10)
-        assert client.buffer_bytes == BUFFER_BYTES_MIN
-        assert await ask(500_000) == 500_004
-
-    client_story(story)
-
-
-def test_a_paused_client_delivers_nothing_until_it_is_resumed() -> None:
-    async def story(client: PeerClient, peer: FakeLeader) -> None:
-        taken: list[bytes] = []
-        kept: list[memoryview] = []
-
-        def first(frame: memoryview | None) -> None:
-            assert frame is not None
-            kept.append(frame)
-            client.pause()
-
-        client.send(ApiVersionsRequest(), 0, 5000, first)
-        client.send(ApiVersionsRequest(), 0, 5000, lambda frame: taken.append(bytes(frame or b"")))
-        asked: list[Asked] = [await peer.asked(), await peer.asked()]
-        for each in asked:
-            each.answer(ApiVersionsResponse(error_code=4))
-        await until(lambda: kept)
-        before = bytes(kept[0])
-        await turns()
-        assert (taken, bytes(kept[0])) == ([], before)
-        client.resume()
-        await until(lambda: taken)
-
-    client_story(story)

@@ -46,7 +46,7 @@ class Stage:
         self._to(self.image.with_topic(TopicImage("events", topic_id, states, configs or {})))
 
     def delete(self) -> None:
-        self._to(self.image.without_topic("events"))
+        self._to(self.image.without_topics(["events"]))
 
     def _to(self, image: ClusterImage) -> None:
         old, self.image = self.image, image

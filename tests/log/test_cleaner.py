@@ -1,135 +1,47 @@
 """Compaction: what stays, what goes, and that nobody notices but the disk."""
 
-import random
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from moldau.core.clock import ManualClock
 from moldau.core.config import LONG_MAX
-from moldau.core.files import Files
-from moldau.core.memory_files import MemoryFiles
 from moldau.core.real_files import RealFiles
-from moldau.core.topic_config import TopicConfig
 from moldau.log.clean_job import (
-    CleaningError,
     CleanJob,
-    CleanResult,
-    CorruptLogError,
     Source,
-    decode_job,
-    decode_result,
     discard,
-    encode_error,
-    encode_job,
-    encode_result,
     stage,
 )
-from moldau.log.cleanable import Cleanable, clean_job, cleanable
-from moldau.log.cleaner import LastOffsets, Transactions, clean, empty_batch, fits, rewrite
+from moldau.log.cleanable import clean_job
+from moldau.log.cleaner import Transactions, clean, fits
 from moldau.log.log import Log
-from moldau.log.outline import outline_batch
 from moldau.log.txn_index import AbortedTxn
 from moldau.records.batch import (
-    BatchHeader,
-    CorruptBatchError,
     EndTxnMarker,
     Record,
     build_batch,
     build_end_txn_marker,
-    iter_records,
     read_header,
-    records_data,
     split_batches,
 )
 from moldau.records.compression import Codec
-from moldau.records.legacy import build_message_set, read_message_set
-from moldau.records.record import RecordFormatError
 from moldau.records.validate import prepare_own_batch
+from tests.log.cleaning import CONFIG, RETENTION_MS, SUFFIX, compact, due, headers, new_log, pairs, put
 from tests.log.helpers import (
     DIRECTORY,
     NOW_MS,
     PARTITION,
     append,
     batches,
-    idempotent,
     marker,
     offsets,
     open_log,
     records,
 )
 from tests.log.test_kafka_tools import dump
-
-SUFFIX = ".1.cleaned"
-RETENTION_MS = 1000
-CONFIG = TopicConfig(
-    cleanup_policy=frozenset({"compact"}),
-    segment_bytes=1 << 20,
-    index_interval_bytes=64,
-    delete_retention_ms=RETENTION_MS,
-    min_cleanable_dirty_ratio=0.0,
-)
-
-Pair = tuple[bytes | None, bytes | None]
-
-
-def new_log(config: TopicConfig = CONFIG) -> tuple[MemoryFiles, Log]:
-    files = MemoryFiles()
-    files.now_ms = NOW_MS
-    return files, open_log(files, config)
-
-
-def put(
-    log: Log, *pairs: Pair, codec: int = 0, producer: tuple[int, int] | None = None, timestamp: int = NOW_MS
-) -> int:
-    """Append one batch of keys and values; `producer` is its id and sequence number, in a transaction."""
-    rows = [Record(number, timestamp + number, key, value) for number, (key, value) in enumerate(pairs)]
-    if producer is None:
-        data = build_batch(rows, codec=codec)
-    else:
-        data = build_batch(
-            rows,
-            codec=codec,
-            producer_id=producer[0],
-            producer_epoch=0,
-            base_sequence=producer[1],
-            is_transactional=True,
-        )
-    return append(log, prepare_own_batch(data))
-
-
-def due(log: Log, now_ms: int = NOW_MS) -> Cleanable:
-    return cleanable(log, log.last_stable_offset, now_ms)
-
-
-def compact(files: Files, log: Log, now_ms: int = NOW_MS, keys_max: int = 1 << 20) -> CleanResult:
-    """Clean everything below the end of the log and swap it in, as the broker does."""
-    log.roll(now_ms)
-    job = clean_job(due(log, now_ms), now_ms=now_ms, keys_max=keys_max, suffix=SUFFIX)
-    result = clean(files, job)
-    for group in result.groups:
-        stage(files, job, group)
-        assert log.replace_segments(group.base_offset, group.size, group.sources)
-    log.clean_offset = result.clean_offset
-    files.sync_directory(log.directory)
-    return result
-
-
-def pairs(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
-    found = [
-        record for header, data in batches(log) if not header.is_control for record in iter_records(data)
-    ]  # fmt: skip
-    return [(record.offset, record.key, record.value) for record in found]
-
-
-def headers(log: Log) -> list[BatchHeader]:
-    return [header for header, _ in batches(log)]
-
 
 # What stays
 
@@ -573,68 +485,6 @@ def test_left_overs_of_an_earlier_process_do_not_spoil_a_swap() -> None:
     assert not files.exists(stray)
 
 
-# When
-
-
-def dirty_log(config: TopicConfig = CONFIG) -> tuple[MemoryFiles, Log]:
-    files, log = new_log()
-    put(log, (b"a", b"1"))
-    put(log, (b"b", b"1"))
-    compact(files, log)
-    log.config = config
-    put(log, (b"a", b"2"), timestamp=NOW_MS + 5000)
-    log.roll(NOW_MS)
-    return files, log
-
-
-def test_a_log_is_due_by_the_share_of_new_bytes() -> None:
-    _, log = dirty_log()
-    state = due(log)
-    assert state.clean_bytes == 2 * state.dirty_bytes
-    for ratio, is_due in ((0.3, True), (0.34, False), (0.5, False)):
-        log.config = replace(CONFIG, min_cleanable_dirty_ratio=ratio)
-        assert due(log).is_due == is_due
-
-
-def test_a_log_without_new_segments_is_not_due() -> None:
-    files, log = new_log()
-    put(log, (b"a", b"1"))
-    assert not due(log).is_due
-    compact(files, log)
-    assert not due(log).is_due
-    assert not due(new_log()[1]).is_due
-
-
-def test_young_records_are_left_alone() -> None:
-    _, log = dirty_log(replace(CONFIG, min_compaction_lag_ms=1000))
-    assert not due(log, NOW_MS + 5999).is_due
-    assert due(log, NOW_MS + 6000).is_due
-
-
-def test_a_log_is_due_when_its_oldest_new_record_is_old() -> None:
-    _, log = dirty_log(replace(CONFIG, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=1000))
-    assert not due(log, NOW_MS + 6000).is_due
-    assert due(log, NOW_MS + 6001).is_due
-
-
-def test_max_compaction_lag_closes_the_active_segment() -> None:
-    _, log = new_log(replace(CONFIG, max_compaction_lag_ms=1000))
-    put(log, (b"a", b"1"))
-    assert not log.roll_if_due(NOW_MS + 1000)
-    assert log.roll_if_due(NOW_MS + 1001)
-
-
-@pytest.mark.parametrize("clean_offset", [1, 99])
-def test_an_offset_that_cannot_be_right_means_that_all_is_dirty(clean_offset: int) -> None:
-    _, log = new_log()
-    for number in range(4):
-        put(log, (b"%d" % number, b"1"))
-    log.roll(NOW_MS)
-    log.advance_log_start(2)
-    log.clean_offset = clean_offset
-    assert due(log).first_dirty_offset == 2
-
-
 # Kafka's own tool
 
 
@@ -663,203 +513,3 @@ def test_kafka_reads_what_is_left(kafka_classpath: str, tmp_path: Path) -> None:
     assert len(re.findall(r"endTxnMarker", said)) == 2
     checked = dump(kafka_classpath, directory, (".index", ".timeindex"), "--verify-index-only")
     assert not [line for line in checked.splitlines() if not re.match(r"Dumping |.* is empty\.$", line)]
-
-
-# The job's own parts
-
-
-def test_a_job_and_its_result_survive_the_pipe() -> None:
-    files, log = new_log()
-    append(log, idempotent(0))
-    put(log, (b"a", b"1"))
-    log.roll(NOW_MS)
-    job = clean_job(due(log), now_ms=NOW_MS, keys_max=10, suffix=SUFFIX)
-    assert decode_job(encode_job(job, 1e308)) == (job, 1e308)
-    result = clean(files, job)
-    assert decode_result(encode_result(result)) == result
-
-
-def test_failures_survive_the_pipe() -> None:
-    with pytest.raises(CorruptLogError, match="checksum"):
-        decode_result(encode_error(CorruptBatchError("checksum")))
-    with pytest.raises(CleaningError, match="full") as caught:
-        decode_result(encode_error(OSError("disk full")))
-    assert not isinstance(caught.value, CorruptLogError)
-
-
-def test_a_broken_batch_ends_the_cleaning() -> None:
-    files, log = new_log()
-    put(log, (b"a", b"1"))
-    log.roll(NOW_MS)
-    path = log.segments.first.path
-    data = bytearray(files.read(path))
-    data[-1] ^= 1
-    files.write_atomically(path, bytes(data))
-    with pytest.raises(CorruptBatchError):
-        clean(files, clean_job(due(log), now_ms=NOW_MS, keys_max=10, suffix=SUFFIX))
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
-def test_messages_of_old_formats_are_cleaned(magic: int, codec: Codec) -> None:
-    files, log = new_log()
-    time = NOW_MS if magic else -1
-    rows = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", None)]
-    messages = [Record(offset, time, key, value) for offset, (key, value) in enumerate(rows)]
-    data = build_message_set(messages, magic=magic, codec=codec)
-    files.write_atomically(log.segments.active.path, data)
-    log = open_log(files, CONFIG, clean=False)
-    log.roll(NOW_MS)
-    put(log, (b"z", b"1"))
-    compact(files, log)
-    old = files.read(log.segments.first.path)
-    size = next(position for position, header in log.segments.first.headers() if header.magic == 2)
-    assert list(read_message_set(old[:size])) == messages[1:]
-
-
-def test_records_that_make_no_sense_are_refused() -> None:
-    batch = build_batch([Record(0, NOW_MS, b"key", b"value"), Record(1, NOW_MS, b"key", None)])
-    data = bytes(records_data(batch, read_header(batch)))
-    assert [each[5:] for each in outline_batch(data, 2)] == [(b"key", False), (b"key", True)]
-    for broken, count in ((data, 1), (data, 3), (data[:-1], 2), (data[1:], 2), (b"\x01\x00\x00\x00", 1)):
-        with pytest.raises(RecordFormatError):
-            outline_batch(broken, count)
-
-
-def test_the_map_holds_no_more_batches_when_it_is_full() -> None:
-    last = LastOffsets(2)
-    batch = build_batch([Record(number, 0, b"%d" % number, b"") for number in range(3)])
-    last.note(outline_batch(bytes(records_data(batch, read_header(batch))), 3), 0, 0)
-    assert last.is_full
-
-
-def test_an_emptied_batch_is_one_that_kafka_reads() -> None:
-    batch = build_batch([Record(5, NOW_MS, b"a", b"1")], codec=Codec.GZIP, producer_id=3, base_sequence=9)
-    header, data = empty_batch(read_header(batch))
-    assert len(data) == 61
-    assert read_header(data) == header
-    assert (header.codec, header.record_count, header.base_timestamp, header.base_sequence) == (0, 0, -1, 9)
-
-
-@given(st.lists(st.tuples(st.integers(-(2**40), 2**40), st.binary(max_size=200)), min_size=1), st.integers(0, 2**62))
-def test_a_horizon_changes_no_record(rows: list[tuple[int, bytes]], horizon: int) -> None:
-    original = [Record(number, NOW_MS + delta, value, value) for number, (delta, value) in enumerate(rows)]
-    batch = build_batch(original)
-    header = read_header(batch)
-    data = bytes(records_data(batch, header))
-    _, written = rewrite(header, data, outline_batch(data, header.record_count), horizon)
-    assert list(iter_records(written)) == original
-
-
-# A model: any history comes to the same map
-
-KEYS = st.sampled_from([b"a", b"b", b"c", b"d" * 40, None])
-VALUES = st.one_of(st.none(), st.binary(max_size=12))
-BATCH = st.tuples(
-    st.just("batch"), st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=4), st.sampled_from([0, 1, 4])
-)
-TRANSACTION = st.tuples(
-    st.just("transaction"), st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=4), st.booleans()
-)
-STEP = st.one_of(
-    BATCH,
-    BATCH,
-    TRANSACTION,
-    st.tuples(st.just("roll"), st.just([]), st.just(0)),
-    st.tuples(st.just("compact"), st.just([]), st.sampled_from([1, 2, 1000])),
-    st.tuples(st.just("later"), st.just([]), st.sampled_from([RETENTION_MS // 2, RETENTION_MS])),
-    st.tuples(st.just("reopen"), st.just([]), st.booleans()),
-)
-
-
-class Model:
-    """What a reader of committed records knows, whatever was compacted."""
-
-    def __init__(self) -> None:
-        self.files, self.log = new_log()
-        self.now_ms = NOW_MS
-        self.state: dict[bytes, bytes | None] = {}
-        self.written: dict[int, Record] = {}
-        self.sequence = 0
-
-    def apply(self, kind: str, rows: Sequence[Pair], argument: int) -> None:
-        if kind == "batch":
-            self._wrote(put(self.log, *rows, codec=argument, timestamp=self.now_ms), rows, committed=True)
-        elif kind == "transaction":
-            first = put(self.log, *rows, producer=(7, self.sequence), timestamp=self.now_ms)
-            self.sequence += len(rows)
-            append(self.log, marker(committed=bool(argument)))
-            self._wrote(first, rows, committed=bool(argument))
-        elif kind == "roll":
-            self.log.roll(self.now_ms)
-        elif kind == "later":
-            self.now_ms += argument
-        elif kind == "reopen":
-            self._reopen(clean=bool(argument))
-        elif self.log.log_end_offset > self.log.clean_offset:
-            compact(self.files, self.log, self.now_ms, keys_max=argument)
-        self.check()
-
-    def _wrote(self, first: int, rows: Sequence[Pair], *, committed: bool) -> None:
-        for number, (key, value) in enumerate(rows):
-            self.written[first + number] = Record(first + number, self.now_ms + number, key, value)
-            if committed and key is not None:
-                self.state[key] = value
-
-    def _reopen(self, *, clean: bool) -> None:
-        clean_offset = self.log.clean_offset
-        if clean:
-            self.log.close()
-        self.log = open_log(self.files, CONFIG, clean=clean)
-        self.log.clean_offset = clean_offset
-
-    def check(self) -> None:
-        aborted = self.log.aborted_transactions(0, self.log.log_end_offset)
-        seen: dict[bytes, bytes | None] = {}
-        for header, data in batches(self.log):
-            if header.is_control:
-                continue
-            hidden = any(
-                each.producer_id == header.producer_id and each.first_offset <= header.base_offset < each.last_offset
-                for each in aborted
-            )
-            for record in iter_records(data):
-                assert record == self.written[record.offset]
-                if not hidden and record.key is not None:
-                    seen[record.key] = record.value
-        assert {key: value for key, value in seen.items() if value is not None} == {
-            key: value for key, value in self.state.items() if value is not None
-        }
-        entry = self.log.producers.get(7)
-        assert (entry.last_sequence if entry else -1) == self.sequence - 1
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.lists(STEP, max_size=25))
-def test_any_history_comes_to_the_same_map(steps: list[tuple[str, list[Pair], int]]) -> None:
-    model = Model()
-    for kind, rows, argument in steps:
-        model.apply(kind, rows, argument)
-    end = model.log.log_end_offset
-    model.log.roll(model.now_ms)
-    while due(model.log, model.now_ms).dirty_bytes:
-        compact(model.files, model.log, model.now_ms)
-        model.check()
-    keys = [key for _, key, _ in pairs(model.log)]
-    assert len(keys) == len(set(keys))
-    assert model.log.log_end_offset == end
-
-
-def test_a_long_random_history() -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201  shown when it fails
-    chance = random.Random(seed)
-    model = Model()
-    for _ in range(400):
-        kind = chance.choices(["batch", "transaction", "roll", "compact", "later", "reopen"], [50, 15, 10, 6, 6, 2])[0]
-        rows: list[Pair] = [
-            (b"%d" % chance.randrange(30), chance.choice([None, chance.randbytes(5)]))
-            for _ in range(chance.randint(1, 5))
-        ]
-        argument = {"compact": chance.choice([3, 1000]), "later": RETENTION_MS // 3}.get(kind, chance.randrange(2))
-        model.apply(kind, rows, argument)

@@ -134,9 +134,6 @@ class ClusterImage(NamedTuple):
         names = _renamed(self.topic_names_by_id, renamed) if renamed else self.topic_names_by_id
         return self._replace(topics=topics, topic_names_by_id=names)
 
-    def without_topic(self, name: str) -> "ClusterImage":
-        return self.without_topics((name,))
-
     def without_topics(self, gone: Iterable[str]) -> "ClusterImage":
         topics, names = dict(self.topics), dict(self.topic_names_by_id)
         for name in gone:

@@ -94,11 +94,6 @@ class ClassicGroup:
         return self.state is ClassicState.EMPTY
 
     @property
-    def is_simple(self) -> bool:
-        """It never had a member: offsets are committed under its name, and that is all."""
-        return self.is_empty and not self.pending_joins and not self.protocol_type
-
-    @property
     def uses_consumer_protocol(self) -> bool:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 

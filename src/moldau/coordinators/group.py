@@ -18,7 +18,6 @@ from moldau.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupR
 from moldau.protocol.messages.k15_describe_groups import DescribedGroup
 
 NO_MEMBER_ID = ""
-NO_GENERATION = -1
 
 
 class GroupKind(Enum):

@@ -15,7 +15,6 @@ Value = bool | int | float | str | tuple[str, ...]
 Check = Callable[[Value], str | None]
 """Says what is wrong with a value, or None."""
 
-INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
 

@@ -3,13 +3,11 @@
 from typing import NamedTuple, NewType
 
 BrokerId = NewType("BrokerId", int)
-LeaderEpoch = NewType("LeaderEpoch", int)
 ProducerId = NewType("ProducerId", int)
 ProducerEpoch = NewType("ProducerEpoch", int)
 Offset = NewType("Offset", int)
 
 NO_PRODUCER_ID = ProducerId(-1)
-NO_LEADER_EPOCH = LeaderEpoch(-1)
 
 
 class TopicPartition(NamedTuple):

@@ -15,7 +15,6 @@ from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest
 FETCH_BY_TOPIC_ID = 13  # KIP-516
 NO_SESSION = 0
 FIRST_EPOCH = 0
-SESSIONLESS_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 EVICTION_MS = 120_000
 """Kafka's min.incremental.fetch.session.eviction.ms: a session idle for longer may give its place to a new one."""

@@ -20,13 +20,12 @@ from moldau.log.leader_epochs import EpochEnd, LeaderEpochs
 from moldau.log.producers import Producers
 from moldau.log.recovery import LoadedLog, Loader, replay_producers
 from moldau.log.retention import expired_count
+from moldau.log.rolling import fits, is_old, room_in
 from moldau.log.segment import (
     DELETED_SUFFIX,
-    NO_ROOM,
     RELATIVE_OFFSET_MAX,
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
-    Room,
     Segment,
     file_name,
 )
@@ -201,7 +200,7 @@ class Log:
             and config is self.config
         ):
             self._append_as_sent(segment, headers, view[:size], now_ms)
-        elif self._fits(segment, size, last_offset, timestamp, now_ms):
+        elif fits(segment, self.config, size, last_offset, timestamp, now_ms):
             self._append_as_sent(self._segment_for_sent(last, size, now_ms), headers, view[:size], now_ms)
         else:
             self._append_singly(headers, view, now_ms)
@@ -272,45 +271,13 @@ class Log:
         segment = self.segments.active
         if segment.wants_room:
             segment.make_room()
-        if self._fits(segment, size, last_offset, timestamp, now_ms):
-            segment.room = self._room_in(segment)
+        if fits(segment, self.config, size, last_offset, timestamp, now_ms):
+            segment.room = room_in(segment, self.config)
             return segment
         if size > self.config.segment_bytes:
             reason = f"a batch of {size} bytes does not fit into a segment of {self.config.segment_bytes}"
             raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, reason)
         return self.roll(now_ms, last_offset)
-
-    def _fits(self, segment: Segment, size: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
-        """Whether `size` bytes that end with `last_offset` and `timestamp` may still go into `segment`."""
-        return (
-            segment.size + size <= self.config.segment_bytes
-            and last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
-            and (segment.size == 0 or (segment.index_entries_left > 0 and not self._is_old(segment, timestamp, now_ms)))
-        )
-
-    def _is_old(self, segment: Segment, timestamp: int, now_ms: int) -> bool:
-        """By the records' own time where they have one, as Kafka counts it."""
-        first = segment.first_timestamp
-        age_ms = timestamp - first if first >= 0 else now_ms - segment.created_ms
-        return age_ms > self._age_ms_max(segment)
-
-    def _age_ms_max(self, segment: Segment) -> int:
-        config = self.config
-        age_ms_max = config.segment_ms
-        if config.max_compaction_lag_ms < age_ms_max and config.is_compacted:
-            age_ms_max = config.max_compaction_lag_ms  # only what is not in the active segment can be compacted
-        return age_ms_max - segment.jitter_ms(config.segment_jitter_ms)
-
-    def _room_in(self, segment: Segment) -> Room:
-        """Up to where `_fits` says yes without being asked, for a segment whose age its records tell."""
-        if segment.size == 0 or segment.first_timestamp < 0:
-            return NO_ROOM
-        return Room(
-            self.config,
-            self.config.segment_bytes,
-            segment.base_offset + RELATIVE_OFFSET_MAX,
-            segment.first_timestamp + self._age_ms_max(segment),
-        )
 
     def roll(self, now_ms: int, last_offset: int = 0) -> Segment:
         """Start a new segment at the end of the log."""
@@ -333,7 +300,7 @@ class Log:
     def roll_if_due(self, now_ms: int) -> bool:
         """Roll an active segment that is older than segment.ms though nothing was appended."""
         active = self.segments.active
-        if self.failure is not None or active.size == 0 or not self._is_old(active, now_ms, now_ms):
+        if self.failure is not None or active.size == 0 or not is_old(active, self.config, now_ms, now_ms):
             return False
         self._guarded(lambda: self.roll(now_ms))
         return True

@@ -15,7 +15,6 @@ from moldau.replication.replica import Replica
 
 logger = logging.getLogger(__name__)
 
-NOBODY = -1
 UNCOMMITTED_MAX = 256
 """Appends above the high watermark that are counted one by one; further ones are added to the last."""
 

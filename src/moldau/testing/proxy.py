@@ -19,7 +19,6 @@ T = TypeVar("T")
 
 HOST = "127.0.0.1"
 CHUNK_BYTES = 65_536
-FRAME_BYTES_MAX = 1_000_000
 _HEAD = Struct(">ihhih")  # size, api key, version, correlation id, length of the client id
 _PEER = re.compile(r"broker-(\d+)-")
 UNKNOWN = "?"
