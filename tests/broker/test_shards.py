@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from moldau.broker.shard_states import State
-from moldau.broker.shards import ShardHost
+from moldau.broker.shards import GATHERED_MAX, ShardHost
 from moldau.cluster.image import ClusterImage
 from moldau.coordinators.offsets import Committing, OffsetToCommit
 from moldau.coordinators.outcome import Decision, Outcome, answered
@@ -192,12 +192,13 @@ def test_what_needs_no_record_is_answered_at_once_and_not_ahead_of_what_does() -
         first = host.answer(commit(1), code_of)
         reader = host.answer(fetch, code_of)
         await turn()
-        assert isinstance(first, asyncio.Future)
-        assert isinstance(reader, asyncio.Future)
-        assert not first.done()
-        assert not reader.done()
+        assert isinstance(first, Promise)
+        assert isinstance(reader, Promise)
+        assert not first.done
+        assert not reader.done
         await bench.disk.finish()
-        assert (first.result(), reader.result()) == ([0], [1])
+        await turn()
+        assert (first.value, reader.value) == ([0], [1])
         assert host.answer(fetch, code_of) == [1]
 
     run(test)
@@ -210,9 +211,90 @@ def test_a_refusal_is_an_answer_to_who_asked_for_one() -> None:
         member = Committing("g", "member", None, 7)
         assert host.answer(lambda shard: shard.offsets.commit(member, []), code_of) == [ErrorCode.GROUP_ID_NOT_FOUND]
         waiting = host.answer(commit(1), code_of)
-        assert isinstance(waiting, asyncio.Future)
+        assert isinstance(waiting, Promise)
         host.close()
-        assert waiting.result() == [ErrorCode.NOT_COORDINATOR]
+        assert not waiting.done
+        await turn()
+        assert waiting.value == [ErrorCode.NOT_COORDINATOR]
+
+    run(test)
+
+
+def test_who_is_told_an_answer_may_ask_again_only_when_all_that_was_decided_before_is_settled() -> None:
+    async def test() -> None:
+        bench = Bench()
+        host = await bench.active()
+        first, second = host.answer(commit(1), code_of), host.answer(commit(2), code_of)
+        assert isinstance(first, Promise)
+        assert isinstance(second, Promise)
+        seen: list[tuple[list[int] | Promise[list[int]], bool]] = []
+        first.then(lambda _: seen.append((host.answer(fetch, code_of), second.done)))
+        await turn()
+        await bench.disk.finish()
+        await turn()
+        assert seen == [([2], False)]
+        assert second.value == [0]
+
+    run(test)
+
+
+def test_the_first_of_a_crowd_are_answered_before_the_last_have_asked() -> None:
+    async def test() -> None:
+        bench = Bench()
+        host = await bench.active()
+        first = host.answer(commit(0), code_of)
+        assert isinstance(first, Promise)
+        for number in range(1, GATHERED_MAX):
+            host.answer(commit(number), code_of)
+        assert bench.batches() == []
+        asked = [host.answer(commit(GATHERED_MAX), code_of)]
+        assert bench.batches() == [GATHERED_MAX]
+        first.then(lambda _: asked.append(host.answer(fetch, code_of)))
+        await turn()
+        await bench.disk.finish()
+        await turn()
+        assert bench.batches() == [GATHERED_MAX, 1]
+        assert first.value == [0]
+        await bench.disk.finish()
+        await turn()
+        assert [each.value for each in asked if isinstance(each, Promise)] == [[0], [GATHERED_MAX]]
+
+    run(test)
+
+
+def test_a_crowd_whose_first_batch_fails_is_refused_and_not_decided_on_a_shard_that_was_given_up() -> None:
+    async def test() -> None:
+        bench = Bench()
+        host = await bench.active()
+        crowd = [host.answer(commit(number), code_of) for number in range(GATHERED_MAX)]
+        bench.partition.is_under_min_isr = True
+        assert host.answer(commit(GATHERED_MAX), code_of) == [ErrorCode.NOT_COORDINATOR]
+        assert [each.value for each in crowd if isinstance(each, Promise)] == [[ErrorCode.NOT_COORDINATOR]] * len(crowd)
+
+    run(test)
+
+
+def test_an_answer_that_cannot_be_told_does_not_keep_the_others_from_theirs() -> None:
+    async def test() -> None:
+        bench = Bench()
+        host = await bench.active()
+        failures: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+        first, second = host.answer(commit(1), code_of), host.answer(commit(2), code_of)
+        assert isinstance(first, Promise)
+        assert isinstance(second, Promise)
+        broken = RuntimeError("the connection broke")
+
+        def fail(_: object) -> None:
+            raise broken
+
+        first.then(fail)
+        await turn()
+        await bench.disk.finish()
+        await turn()
+        await turn()
+        assert failures == [broken]
+        assert second.value == [0]
 
     run(test)
 

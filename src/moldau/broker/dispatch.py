@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from moldau.broker.sender import Chunk
+from moldau.coordinators.promise import Promise
 from moldau.handlers import registry
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.later import Later
@@ -71,6 +72,26 @@ class Awaited(Later):
             self.complete(chunks)
 
 
+class Promised(Later):
+    """The answer of a state machine that waits; the promise is kept in a later turn of the loop."""
+
+    __slots__ = ("_encode",)
+
+    def __init__(self, promise: Promise[Message], encode: Callable[[Message], list[Chunk]]) -> None:
+        super().__init__()
+        self._encode = encode
+        promise.then(self._done)
+
+    def _done(self, answer: Message) -> None:
+        try:
+            chunks = self._encode(answer)
+        except Exception:
+            log.exception("a request failed")
+            self.fail()
+        else:
+            self.complete(chunks)
+
+
 Answer = bytes | list[Chunk] | Later | None
 """All of it, in pieces, later, or none (acks=0)."""
 
@@ -84,7 +105,7 @@ class Route(NamedTuple):
     """What one (key, version) needs."""
 
     decode: Callable[[Frame, int], tuple[Any, int]]
-    handle: Callable[[Any, RequestContext], Message | Awaitable[Message] | None]
+    handle: Callable[[Any, RequestContext], Message | Promise[Message] | Awaitable[Message] | None]
     respond: Callable[[int, Message], list[Chunk]]
     repeats: Callable[[RequestContext, registry.Respond], registry.Repeats | None] | None = None
 
@@ -133,6 +154,8 @@ class Dispatcher:
                 if repeats is not None and repeats.may_repeat(request):
                     repeats.learn(frame, request, answer)
                 return route.respond(correlation_id, answer)
+            if isinstance(answer, Promise):
+                return Promised(answer, partial(route.respond, correlation_id))
         except ProtocolError:
             raise
         except Exception:

@@ -17,6 +17,7 @@ from moldau.protocol.errors import ApiError, ErrorCode
 if TYPE_CHECKING:  # imported when the first shard starts: a broker without groups starts 40 ms sooner
     from moldau.broker.shards import ShardHost
     from moldau.coordinators.outcome import Decision
+    from moldau.coordinators.promise import Promise
     from moldau.coordinators.runtime import Shard
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class GroupCoordinator:
 
     def answer(
         self, group_id: str, decide: "Callable[[Shard], Decision[T]]", refused: Callable[[ApiError], T]
-    ) -> "T | asyncio.Future[T]":
+    ) -> "T | Promise[T]":
         try:
             host = self._host_of(group_id)
         except ApiError as error:

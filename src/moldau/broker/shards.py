@@ -1,17 +1,18 @@
 """One partition of a coordinator's topic while this broker leads it: its log and the state machines over it.
 
 The law of a write: decide, replay, append, and answer when the log has it, on this disk and on every in-sync replica.
-What one turn of the event loop decides is one batch: a crowd of members costs few appends. A write that the log will
-not take is refused before it changes anything. An append or a sync that fails all the same leaves the state machines
-ahead of the log: the shard is given up and read again, and whoever waits is told to look for the coordinator again. A
-record that the replicas do not take in time may yet be taken: the state keeps it, and only the answer says that nobody
-knows.
+What one turn of the event loop decides is one batch, or a few if it is much: a crowd of members costs few appends. A
+write that the log will not take is refused before it changes anything. An append or a sync that fails all the same
+leaves the state machines ahead of the log: the shard is given up and read again, and whoever waits is told to look for
+the coordinator again. A record that the replicas do not take in time may yet be taken: the state keeps it, and only the
+answer says that nobody knows.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from moldau.broker.loop_timers import LoopTimers
@@ -36,6 +37,10 @@ LOAD_STEP_BYTES = 256 * 1024
 """What is read and replayed in one turn of the event loop: about 10 ms."""
 PART_RECORDS_MAX = 1_000
 """Tombstones of the longest names that come to less than 1 MB, the default of max.message.bytes."""
+
+GATHERED_MAX = 8
+"""As many writes share a batch at most. When a thousand members join at once a turn of the loop is long: the first can
+work on their answers while the last are still asking, and what was made for them is freed before it piles up."""
 
 BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES_MAX = 36
@@ -86,8 +91,10 @@ class ShardHost:
         self._gathered_records: list[tuple[bytes, bytes | None]] = []
         self._gathered_bytes = 0
         self._in_flight: deque[_InFlight] = deque()
-        self._held: dict[asyncio.Future[Any], Callable[[ApiError], None]] = {}
-        """Answers to come, and how to refuse them."""
+        self._held: dict[_Held, None] = {}
+        """Who waits for an answer, in the order of their coming."""
+        self._answers: deque[tuple[Promise[Any], Any]] = deque()
+        """Those that are there, to be told at the end of this turn of the loop."""
 
     # Loading
 
@@ -148,13 +155,25 @@ class ShardHost:
         """The answer to come; raises ApiError if it is refused at once."""
         outcome, promise = decide(self.shard)
         answer: asyncio.Future[T] = self._loop.create_future()
-        self._hold(outcome, promise, answer, answer.set_exception)
+
+        def complete(value: T) -> None:
+            if not answer.done():
+                answer.set_result(value)
+
+        def refuse(error: ApiError) -> None:
+            if not answer.done():
+                answer.set_exception(error)
+
+        self._hold(outcome, promise, complete, refuse)
         return answer
 
-    def answer(
-        self, decide: Callable[[Shard], Decision[T]], refused: Callable[[ApiError], T]
-    ) -> "T | asyncio.Future[T]":
+    def answer(self, decide: Callable[[Shard], Decision[T]], refused: Callable[[ApiError], T]) -> T | Promise[T]:
         """As `write`, at once if nothing is left to wait for. What is refused, now or later, becomes an answer too."""
+        if len(self._gathered) >= GATHERED_MAX:
+            self._flush()
+            self._tell_all()
+            if self.state is not State.ACTIVE:
+                return refused(ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator moved"))
         try:
             outcome, promise = decide(self.shard)
         except ApiError as error:
@@ -164,27 +183,36 @@ class ShardHost:
             outcome = NOTHING
             if promise.done:
                 return promise.value
-        answer: asyncio.Future[T] = self._loop.create_future()
-        self._hold(outcome, promise, answer, lambda error: answer.set_result(refused(error)))
+        answer: Promise[T] = Promise()
+        self._hold(outcome, promise, partial(self._tell, answer), lambda error: self._tell(answer, refused(error)))
         return answer
 
     def _hold(
-        self, outcome: Outcome, promise: Promise[T], answer: "asyncio.Future[T]", fail: Callable[[ApiError], None]
+        self,
+        outcome: Outcome,
+        promise: Promise[T],
+        complete: Callable[[T], None],
+        refuse: Callable[[ApiError], None],
     ) -> None:
-        def completed(value: T) -> None:
-            self._held.pop(answer, None)
-            if not answer.done():
-                answer.set_result(value)
+        held = _Held(self._held, outcome, complete, refuse)
+        promise.then(held.completed)
+        self.apply(Outcome(outcome.records, held.committed, outcome.adopt))
 
-        def committed(error_code: int) -> None:
-            outcome.committed(error_code)
-            if error_code and not answer.done():
-                self._held.pop(answer, None)
-                fail(ApiError(ErrorCode(error_code), "the coordinator's log did not take it"))
+    def _tell(self, answer: Promise[T], value: T) -> None:
+        """Not at once: who gets an answer may have another request waiting, and a group may be in mid-change."""
+        if not self._answers:
+            self._loop.call_soon(self._tell_all)
+        self._answers.append((answer, value))
 
-        self._held[answer] = fail
-        promise.then(completed)
-        self.apply(Outcome(outcome.records, committed, outcome.adopt))
+    def _tell_all(self) -> None:
+        answers, self._answers = self._answers, deque()
+        try:
+            while answers:
+                answer, value = answers.popleft()
+                answer.complete(value)
+        finally:
+            for each in answers:  # of one that failed the others know nothing
+                self._tell(*each)
 
     def apply(self, outcome: Outcome) -> None:
         """Replay and append; `outcome` is told when that is durable. Without records it waits its turn, so that
@@ -337,12 +365,44 @@ class ShardHost:
         for outcomes in (*(entry.outcomes for entry in in_flight), unwritten):
             for outcome in outcomes:
                 outcome.committed(ErrorCode.NOT_COORDINATOR)
-        held, self._held = self._held, {}
-        for answer, fail in held.items():
-            if not answer.done():
-                fail(ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator moved"))
+        for held in list(self._held):
+            held.refuse(ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator moved"))
         if state is State.FAILED:
             self._on_failed(self, was_active)
+
+
+class _Held:
+    """Whoever waits for an answer: told once, when it is there or when it is known that there will be none."""
+
+    __slots__ = ("_complete", "_held", "_outcome", "_refuse")
+
+    def __init__(
+        self,
+        held: dict["_Held", None],
+        outcome: Outcome,
+        complete: Callable[[Any], None],
+        refuse: Callable[[ApiError], None],
+    ) -> None:
+        self._held = held
+        self._outcome = outcome
+        self._complete = complete
+        self._refuse = refuse
+        held[self] = None
+
+    def completed(self, value: Any) -> None:
+        if self in self._held:
+            del self._held[self]
+            self._complete(value)
+
+    def committed(self, error_code: int) -> None:
+        self._outcome.committed(error_code)
+        if error_code:
+            self.refuse(ApiError(ErrorCode(error_code), "the coordinator's log did not take it"))
+
+    def refuse(self, error: ApiError) -> None:
+        if self in self._held:
+            del self._held[self]
+            self._refuse(error)
 
 
 class _InFlight:

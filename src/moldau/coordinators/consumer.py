@@ -30,16 +30,16 @@ from moldau.coordinators.consumer_state import EMPTY, ConsumerState, Draft
 from moldau.coordinators.downgrade import downgraded, may_downgrade
 from moldau.coordinators.group import Caller, GroupKind, OffsetExpiry
 from moldau.coordinators.outcome import NOTHING, Decision, Outcome, answered
+from moldau.coordinators.promise import Promise
 from moldau.coordinators.records import CoordinatorRecord
 from moldau.coordinators.subscriptions import (
     ResolvedRegex,
     compiled,
-    existing,
-    metadata_hash,
     names_of,
     names_of_all,
     patterns_of,
     resolve,
+    subscribed,
 )
 from moldau.coordinators.world import World
 from moldau.core.invariants import invariant
@@ -106,20 +106,25 @@ class ConsumerGroup:
         """Answer when the records are committed. If they are not, what was noted in memory on the way is undone."""
         if not draft.records:
             return answered(response)
-        outcome, answer = answered(response, draft.records)
+        answer: Promise[T] = Promise()
+
+        def on_committed(error_code: int) -> None:
+            if error_code:
+                self._undo(draft)
+            else:
+                answer.complete(response)
+
         adopt = None if draft.is_end else partial(self._adopt, draft)
-        return Outcome(draft.records, lambda code: self._committed(draft, outcome, code), adopt), answer
+        return Outcome(draft.records, on_committed, adopt), answer
 
     def _adopt(self, draft: Draft) -> None:
-        invariant(self.state is draft.before, f"group {self.group_id} changed between decision and replay")
+        invariant(self.state is draft.before, "a group changed between decision and replay")
         self.state = draft.state
 
-    def _committed(self, draft: Draft, outcome: Outcome, error_code: int) -> None:
-        outcome.committed(error_code)
-        if error_code:
-            self._seen_topics = self._matched_topics = None
-            for member_id in draft.unwatched & self.state.members.keys():
-                self.watch_session(self.state.members[member_id])
+    def _undo(self, draft: Draft) -> None:
+        self._seen_topics = self._matched_topics = None
+        for member_id in draft.unwatched & self.state.members.keys():
+            self.watch_session(self.state.members[member_id])
 
     def _beat(
         self, draft: Draft, request: ConsumerGroupHeartbeatRequest, caller: Caller
@@ -242,7 +247,7 @@ class ConsumerGroup:
 
     def _metadata_hash(self, draft: Draft, image: ClusterImage) -> int:
         names = names_of_all(draft.state.members.values(), draft.state.regexes)
-        return metadata_hash(names, image)
+        return subscribed(names, image).metadata_hash
 
     def _assign(self, draft: Draft) -> None:
         """A new target assignment if the last one is behind the group epoch, and not too young (KIP-1263)."""
@@ -259,12 +264,14 @@ class ConsumerGroup:
         preferred = state.preferred_assignor()
         name = preferred if preferred in settings.assignors else settings.assignors[0]
         names = {member_id: names_of(member, state.regexes) for member_id, member in state.members.items()}
-        topics = {each: frozenset(existing(each, image)) for each in set(names.values())}
-        counts = {
-            topic_id: len(topic.partitions) for each in topics for topic_id, topic in existing(each, image).items()
-        }
+        topics = {each: subscribed(each, image) for each in set(names.values())}
+        counts: dict[bytes, int] = {}
+        for each in topics.values():
+            counts.update(each.partition_counts)
         specs = {
-            member_id: MemberSpec(topics[names[member_id]], state.target.get(member_id, {}), member.instance_id)
+            member_id: MemberSpec(
+                topics[names[member_id]].topic_ids, state.target.get(member_id, {}), member.instance_id
+            )
             for member_id, member in state.members.items()
         }
         assignment = ASSIGNORS[name](specs, counts)
@@ -282,7 +289,7 @@ class ConsumerGroup:
             return member
         step = Reconciliation(
             target=Target(state.assignment_epoch, state.target.get(member.member_id, {})),
-            subscribed_topics=frozenset(existing(names_of(member, state.regexes), self.world.image())),
+            subscribed_topics=subscribed(names_of(member, state.regexes), self.world.image()).topic_ids,
             is_held=lambda topic_id, partition: (topic_id, partition) in state.owners,
             owned=owned,
             subscription_changed=changed,

@@ -95,16 +95,22 @@ class ConsumerMember(NamedTuple):
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> "ConsumerMember":
         """As its metadata record says."""
-        return self._replace(
-            instance_id=value.instance_id,
-            rack_id=value.rack_id,
-            client_id=value.client_id,
-            client_host=value.client_host,
-            subscribed_names=frozenset(value.subscribed_topic_names),
-            subscribed_regex=value.subscribed_topic_regex,
-            rebalance_timeout_ms=value.rebalance_timeout_ms,
-            server_assignor=value.server_assignor,
-            classic=value.classic_member_metadata,
+        return ConsumerMember(
+            self.member_id,
+            value.instance_id,
+            value.rack_id,
+            value.client_id,
+            value.client_host,
+            frozenset(value.subscribed_topic_names),
+            value.subscribed_topic_regex,
+            value.rebalance_timeout_ms,
+            value.server_assignor,
+            value.classic_member_metadata,
+            self.state,
+            self.epoch,
+            self.previous_epoch,
+            self.assigned,
+            self.pending_revocation,
         )
 
     def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "ConsumerMember":
@@ -194,8 +200,7 @@ class Reconciliation(NamedTuple):
         target = {
             topic: partitions for topic, partitions in self.target.partitions.items() if topic in self.subscribed_topics
         }
-        kept = _filtered(member.assigned, lambda topic, each: each in target.get(topic, ()))
-        revoked = _filtered(member.assigned, lambda topic, each: each not in target.get(topic, ()))
+        kept, revoked = _split(member.assigned, target)
         if revoked and self._still_owns(revoked):
             return _revoking(member, kept, revoked)
         wanted = [(topic, each) for topic, some in target.items() for each in some if each not in kept.get(topic, ())]
@@ -216,12 +221,15 @@ def _revoking(member: ConsumerMember, kept: Held, revoked: Held) -> ConsumerMemb
     )
 
 
-def _filtered(held: Held, wanted: Callable[[bytes, int], bool]) -> dict[bytes, dict[int, int]]:
-    chosen = {
-        topic: {partition: epoch for partition, epoch in partitions.items() if wanted(topic, partition)}
-        for topic, partitions in held.items()
-    }
-    return {topic: partitions for topic, partitions in chosen.items() if partitions}
+def _split(held: Held, target: Partitions) -> tuple[Held, Held]:
+    """What is in the target, and what is not."""
+    kept: dict[bytes, dict[int, int]] = {}
+    rest: dict[bytes, dict[int, int]] = {}
+    for topic, partitions in held.items():
+        wanted = target.get(topic, frozenset())
+        for partition, epoch in partitions.items():
+            (kept if partition in wanted else rest).setdefault(topic, {})[partition] = epoch
+    return kept, rest
 
 
 def _merged(one: Held, other: Held) -> Held:

@@ -17,7 +17,7 @@ from moldau.coordinators.consumer_protocol import parse_assignment, parse_subscr
 from moldau.coordinators.consumer_settings import ConsumerSettings
 from moldau.coordinators.record_tables import ClassicMemberMetadata, ClassicProtocol
 from moldau.coordinators.records import CoordinatorRecord
-from moldau.coordinators.subscriptions import metadata_hash, names_of_all
+from moldau.coordinators.subscriptions import names_of_all, subscribed
 from moldau.coordinators.world import World
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
 
@@ -36,7 +36,7 @@ def upgraded(group: ClassicGroup, world: World) -> list[CoordinatorRecord]:
     return [
         *group.tombstones(),
         *(records.member_metadata(group_id, member) for member in members),
-        records.group_epoch(group_id, epoch, metadata_hash(names_of_all(members, {}), image)),
+        records.group_epoch(group_id, epoch, subscribed(names_of_all(members, {}), image).metadata_hash),
         *(records.member_target(group_id, member_id, target) for member_id, target in targets.items()),
         records.target_epoch(group_id, epoch, 0),
         *(records.member_current(group_id, member) for member in members),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Promise(Generic[T]):
@@ -39,6 +40,12 @@ class Promise(Generic[T]):
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(value)
+
+    def mapped(self, change: Callable[[T], R]) -> "Promise[R]":
+        """The promise of what `change` makes of the value."""
+        promise: Promise[R] = Promise()
+        self.then(lambda value: promise.complete(change(value)))
+        return promise
 
     def then(self, callback: Callable[[T], None]) -> None:
         """Call back with the value: at once if it is there."""

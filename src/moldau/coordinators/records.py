@@ -29,7 +29,7 @@ def encode_record(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     written_key = encode(key, 0, _PREFIXES[key.record_type])
     if value is None:
         return written_key, None
-    version = _version_to_write(value)
+    version = _version_to_write(value) if type(value) is OffsetCommitValue else value.written_version
     return written_key, encode(value, version, _PREFIXES[version])
 
 
@@ -44,10 +44,8 @@ def decode_record(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
     return CoordinatorRecord(decoded, decode(VALUE_OF_KEY[key_type], _prefix(value), value, PREFIX_BYTES))
 
 
-def _version_to_write(value: RecordValue) -> int:
-    if isinstance(value, OffsetCommitValue) and value.expire_timestamp != -1:
-        return OFFSET_COMMIT_WITH_EXPIRY
-    return value.written_version
+def _version_to_write(value: OffsetCommitValue) -> int:
+    return value.written_version if value.expire_timestamp == -1 else OFFSET_COMMIT_WITH_EXPIRY
 
 
 def _prefix(data: bytes) -> int:

@@ -1,6 +1,6 @@
 """What a consumer group subscribes to: names, regular expressions, and what they come to in the cluster as it is."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
@@ -10,6 +10,8 @@ from moldau.coordinators.consumer_member import ConsumerMember
 from moldau.coordinators.topic_regex import TopicRegex
 
 COMPILED_REGEXES_MAX = 1_000
+SUBSCRIPTIONS_MAX = 1_000
+"""Of so many different ones it is remembered what they come to."""
 
 
 class ResolvedRegex(NamedTuple):
@@ -45,23 +47,53 @@ def names_of_all(members: Iterable[ConsumerMember], regexes: Regexes) -> frozens
     return frozenset().union(*(names_of(member, regexes) for member in members))
 
 
-def existing(names: Collection[str], image: ClusterImage) -> dict[bytes, TopicImage]:
-    """The topics of these names that are there, by id."""
-    found = (image.topics.get(name) for name in names)
-    return {topic.topic_id: topic for topic in found if topic is not None}
-
-
 def patterns_of(members: Iterable[ConsumerMember]) -> frozenset[str]:
     return frozenset(member.subscribed_regex for member in members if member.subscribed_regex)
 
 
-def metadata_hash(names: Collection[str], image: ClusterImage) -> int:
-    """Differs when a subscribed topic came, went or got more partitions: then the group needs a new assignment.
+class Subscribed(NamedTuple):
+    """What names come to: those topics that are there."""
 
-    As in Kafka 0 means that nothing is there. The value itself is ours: a group carried over from Kafka is assigned
-    anew once.
-    """
-    topics = sorted(existing(names, image).values(), key=lambda topic: topic.name)
+    topic_ids: frozenset[bytes]
+    partition_counts: Mapping[bytes, int]
+    metadata_hash: int
+    """Differs when a subscribed topic came, went or got more partitions: then the group needs a new assignment."""
+
+
+class _Remembered:
+    """What subscriptions came to in one image's topics: a thousand groups that join read the same few topics."""
+
+    __slots__ = ("subscribed", "topics")
+
+    def __init__(self, topics: Mapping[str, TopicImage]) -> None:
+        self.topics = topics
+        self.subscribed: dict[frozenset[str], Subscribed] = {}
+
+
+_remembered = _Remembered({})
+
+
+def subscribed(names: frozenset[str], image: ClusterImage) -> Subscribed:
+    """The topics of these names that are there."""
+    global _remembered  # holds for one image, and what is found in it is the same for everybody
+    remembered = _remembered
+    if remembered.topics is not image.topics or len(remembered.subscribed) >= SUBSCRIPTIONS_MAX:
+        remembered = _remembered = _Remembered(image.topics)
+    found = remembered.subscribed.get(names)
+    if found is None:
+        found = remembered.subscribed[names] = _subscribed(names, image.topics)
+    return found
+
+
+def _subscribed(names: frozenset[str], topics: Mapping[str, TopicImage]) -> Subscribed:
+    found = [topics[name] for name in sorted(names) if name in topics]
+    counts = {topic.topic_id: len(topic.partitions) for topic in found}
+    return Subscribed(frozenset(counts), counts, _metadata_hash(found))
+
+
+def _metadata_hash(topics: Sequence[TopicImage]) -> int:
+    """As in Kafka 0 means that nothing is there. The value itself is ours: a group carried over from Kafka is assigned
+    anew once. `topics` are in the order of their names."""
     if not topics:
         return 0
     digest = blake2b(digest_size=8)

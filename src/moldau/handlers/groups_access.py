@@ -1,12 +1,13 @@
 """How handlers reach the group coordinator: `context.services.groups`."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from moldau.protocol.errors import ApiError
 
 if TYPE_CHECKING:  # a broker without groups starts without importing what keeps them
     from moldau.coordinators.outcome import Decision
+    from moldau.coordinators.promise import Promise
     from moldau.coordinators.runtime import Shard
 
 T = TypeVar("T")
@@ -28,9 +29,9 @@ class GroupsAccess(Protocol):
 
     def answer(
         self, group_id: str, decide: "Callable[[Shard], Decision[T]]", refused: Callable[[ApiError], T]
-    ) -> T | Awaitable[T]:
+    ) -> "T | Promise[T]":
         """As `write` for a handler that is no coroutine: the answer, at once or to come; `refused` makes one of an
-        error. No task is made for the request."""
+        error. No task and no future is made for the request."""
         ...
 
     def read(self, group_id: str, query: "Callable[[Shard], T]") -> T:

@@ -11,29 +11,29 @@ group wait `group.initial.rebalance.delay.ms` for others. The leader gets the su
   INCONSISTENT_GROUP_PROTOCOL if no protocol is common to all.
 """
 
-from collections.abc import Awaitable
-
 from moldau.coordinators.classic_member import refusal
 from moldau.coordinators.group import Caller
+from moldau.coordinators.promise import Promise
 from moldau.handlers.context import RequestContext
 from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 
 PROTOCOL_MAY_BE_NULL = 7  # KIP-559
 
 
-def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse | Promise[JoinGroupResponse]:
     caller = Caller(context.api_version, context.client_id or "", f"/{context.client_host}")
     answer = context.services.groups.answer(
         request.group_id,
         lambda shard: shard.groups.join(request, caller),
         lambda error: refusal(error.code, request.member_id),
     )
-    return answer if context.api_version >= PROTOCOL_MAY_BE_NULL else _with_protocol(answer)
+    if context.api_version >= PROTOCOL_MAY_BE_NULL:
+        return answer
+    return answer.mapped(_with_protocol) if isinstance(answer, Promise) else _with_protocol(answer)
 
 
-async def _with_protocol(answer: JoinGroupResponse | Awaitable[JoinGroupResponse]) -> JoinGroupResponse:
+def _with_protocol(joined: JoinGroupResponse) -> JoinGroupResponse:
     """Where there is none it is empty."""
-    joined = answer if isinstance(answer, JoinGroupResponse) else await answer
     if joined.protocol_name is not None:
         return joined
     return JoinGroupResponse(error_code=joined.error_code, member_id=joined.member_id)

@@ -5,14 +5,13 @@
 - While the coordinator is still reading its log, a heartbeat is simply accepted, as in Kafka.
 """
 
-from collections.abc import Awaitable
-
+from moldau.coordinators.promise import Promise
 from moldau.handlers.context import RequestContext
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
+def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse | Promise[HeartbeatResponse]:
     return context.services.groups.answer(request.group_id, lambda shard: shard.groups.heartbeat(request), _refused)
 
 

@@ -6,8 +6,7 @@ The answer waits until the leader's assignment is in the log. A member of a stab
 - 3+: static members (KIP-345). 5+: the protocol's type and name must be given and be the group's (KIP-559).
 """
 
-from collections.abc import Awaitable
-
+from moldau.coordinators.promise import Promise
 from moldau.handlers.context import RequestContext
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
@@ -15,7 +14,7 @@ from moldau.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupR
 PROTOCOL_IS_REQUIRED = 5  # KIP-559
 
 
-def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse | Promise[SyncGroupResponse]:
     is_protocol_given = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= PROTOCOL_IS_REQUIRED and not is_protocol_given:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

@@ -15,11 +15,10 @@ Gaps: settings of single groups (`consumer.session.timeout.ms` of a group resour
 expression is resolved at once and not in the background, so its topics are there one heartbeat sooner than in Kafka.
 """
 
-from collections.abc import Awaitable
-
 from moldau.coordinators.consumer import validate_heartbeat
 from moldau.coordinators.consumer_settings import ConsumerSettings
 from moldau.coordinators.group import Caller
+from moldau.coordinators.promise import Promise
 from moldau.handlers.context import RequestContext
 from moldau.protocol.errors import ApiError
 from moldau.protocol.messages.k68_consumer_group_heartbeat import (
@@ -30,7 +29,7 @@ from moldau.protocol.messages.k68_consumer_group_heartbeat import (
 
 def handle(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
-) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
+) -> ConsumerGroupHeartbeatResponse | Promise[ConsumerGroupHeartbeatResponse]:
     services = context.services
     caller = Caller(context.api_version, context.client_id or "", f"/{context.client_host}")
     try:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import Any, Protocol
 
+from moldau.coordinators.promise import Promise
 from moldau.handlers.context import RequestContext
 from moldau.handlers.later import Later
 from moldau.protocol.apis import find
@@ -17,7 +18,7 @@ from moldau.protocol.framing import Frame
 from moldau.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
 from moldau.protocol.schema import Message, RecordData
 
-Handler = Callable[[Any, RequestContext], Message | Awaitable[Message] | None]
+Handler = Callable[[Any, RequestContext], Message | Promise[Message] | Awaitable[Message] | None]
 
 Respond = Callable[[int, Message], list[RecordData]]
 

@@ -7,7 +7,7 @@ out.
 
 import struct
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from moldau.core.files import FileRegion
 from moldau.protocol import reader, writer
@@ -16,6 +16,9 @@ from moldau.protocol.schema import Message, RecordData
 
 Buffer = bytes | bytearray | memoryview
 M = TypeVar("M", bound=Message)
+
+_UNWRITABLE = (struct.error, AttributeError, TypeError)
+"""What a value of the wrong type or size comes to in a generated writer."""
 
 
 def decoder(message_type: type[M], version: int) -> Callable[[Buffer, int], tuple[M, int]]:
@@ -40,8 +43,8 @@ def encode_chunks(message: Message, version: int, prefix: bytes = b"") -> list[R
     chunks: list[RecordData] = []
     try:
         rest = write(message, [prefix], chunks)
-    except (struct.error, AttributeError, TypeError) as cause:
-        raise ValueError(f"{message!r} cannot be written as version {version}: {cause}") from cause
+    except _UNWRITABLE as cause:
+        raise _unwritable(message, version, cause) from cause
     if rest:
         chunks.append(b"".join(rest))
     return chunks
@@ -49,10 +52,21 @@ def encode_chunks(message: Message, version: int, prefix: bytes = b"") -> list[R
 
 def encode(message: Message, version: int, prefix: bytes = b"") -> bytes:
     """The message after `prefix`, as one piece."""
-    chunks = encode_chunks(message, version, prefix)
-    if len(chunks) == 1:
-        return cast(bytes, chunks[0])
-    return b"".join(chunk.read() if isinstance(chunk, FileRegion) else chunk for chunk in chunks)
+    write = message.__encoders__.get(version) or _encoder(type(message), version)
+    chunks: list[RecordData] = []
+    try:
+        rest: list[bytes] = write(message, [prefix], chunks)
+    except _UNWRITABLE as cause:
+        raise _unwritable(message, version, cause) from cause
+    return b"".join((*map(_bytes_of, chunks), *rest) if chunks else rest)
+
+
+def _bytes_of(chunk: RecordData) -> bytes | memoryview:
+    return chunk.read() if isinstance(chunk, FileRegion) else chunk
+
+
+def _unwritable(message: Message, version: int, cause: Exception) -> ValueError:
+    return ValueError(f"{message!r} cannot be written as version {version}: {cause}")
 
 
 def _encoder(message_type: type[Message], version: int) -> Callable[..., Any]:

@@ -69,19 +69,54 @@ def write_varint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-def encode_record(out: bytearray, record: Record, base_offset: int, base_timestamp: int) -> None:
-    """Append `record` as it lies in a batch that starts at `base_offset` and `base_timestamp`."""
-    body = bytearray(1)  # the attributes of a record are unused
-    write_varint(body, record.timestamp - base_timestamp)
-    write_varint(body, record.offset - base_offset)
-    _write_bytes(body, record.key)
-    _write_bytes(body, record.value)
-    write_varint(body, len(record.headers))
-    for key, value in record.headers:
-        _write_bytes(body, key.encode("utf-8", _KEY_ERRORS))
-        _write_bytes(body, value)
-    write_varint(out, len(body))
-    out += body
+def _varint(value: int) -> bytes:
+    """`value` as a zig-zag varint."""
+    out = bytearray()
+    write_varint(out, value)
+    return bytes(out)
+
+
+_VARINTS = tuple(map(_varint, range(256)))
+"""Most lengths and deltas are among them; for the others see `_varint`."""
+_VARINTS_END = len(_VARINTS)
+
+
+def _encode_record(record: Record, base_offset: int, base_timestamp: int) -> tuple[bytes, bytes]:
+    """The length and the body of `record` in a batch that starts at `base_offset` and `base_timestamp`."""
+    offset, timestamp, key, value, headers = record
+    delta = offset - base_offset
+    key_size, key = _sized(key)
+    value_size, value = _sized(value)
+    body = b"".join(
+        (
+            b"\0",  # the attributes of a record are unused
+            _varint(timestamp - base_timestamp) if timestamp != base_timestamp else b"\0",
+            _VARINTS[delta] if 0 <= delta < _VARINTS_END else _varint(delta),
+            key_size,
+            key,
+            value_size,
+            value,
+            _encode_headers(headers) if headers else b"\0",
+        )
+    )
+    size = len(body)
+    return _VARINTS[size] if size < _VARINTS_END else _varint(size), body
+
+
+def _sized(value: bytes | None) -> tuple[bytes, bytes]:
+    """What goes before a key or a value, and itself."""
+    if value is None:
+        return b"\1", b""  # -1
+    size = len(value)
+    return _VARINTS[size] if size < _VARINTS_END else _varint(size), value
+
+
+def _encode_headers(headers: tuple[Header, ...]) -> bytes:
+    pieces = [_varint(len(headers))]
+    for key, value in headers:
+        pieces += _sized(key.encode("utf-8", _KEY_ERRORS))
+        pieces += _sized(value)
+    return b"".join(pieces)
 
 
 def decode_records(data: Buffer, count: int, base_offset: int, base_timestamp: int) -> Iterator[Record]:
@@ -109,12 +144,12 @@ def outline_records(data: Buffer, count: int) -> Iterator[RecordOutline]:
         raise RecordFormatError(_CUT_OFF) from None
 
 
-def encode_records(records: Iterable[Record], base_offset: int, base_timestamp: int) -> bytearray:
+def encode_records(records: Iterable[Record], base_offset: int, base_timestamp: int) -> bytes:
     """The records one after the other, not compressed."""
-    out = bytearray()
+    pieces: list[bytes] = []
     for record in records:
-        encode_record(out, record, base_offset, base_timestamp)
-    return out
+        pieces += _encode_record(record, base_offset, base_timestamp)
+    return b"".join(pieces)
 
 
 def _record_bodies(data: bytes, count: int) -> Iterator[tuple[int, int]]:
@@ -167,11 +202,3 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
     if size < 0:
         return None, position
     return data[position : position + size], position + size
-
-
-def _write_bytes(out: bytearray, value: bytes | None) -> None:
-    if value is None:
-        out.append(1)  # -1
-        return
-    write_varint(out, len(value))
-    out += value
