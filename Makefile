@@ -13,6 +13,10 @@ ZOOKEEPER_JARS := .tools/zookeeper-$(ZOOKEEPER)
 DRIVER := .tools/driver-$(KAFKA)/ClientDriver.class
 OLD_DRIVER := .tools/driver-$(OLD_KAFKA)/ClientDriver.class
 
+CLASSES := $(JARS).jsa
+# One more than there are cores: the tests wait a lot, for timeouts and for other processes.
+WORKERS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+
 BIN := .venv/bin
 UV := $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate \
@@ -25,10 +29,11 @@ help: ## this list
 
 setup: .venv/.installed ## a locked environment in .venv, with .venv/bin/moldau ready (needs Python 3.11 or newer)
 
-tools: .tools/.java $(DRIVER) $(OLD_DRIVER) $(ZOOKEEPER_JARS)/.fetched ## Apache Kafka's and ZooKeeper's jars for the tests in .tools (installs Java and Maven if it may)
+tools: .tools/.java $(DRIVER) $(OLD_DRIVER) $(ZOOKEEPER_JARS)/.fetched $(CLASSES) ## Apache Kafka's and ZooKeeper's jars for the tests in .tools (installs Java and Maven if it may)
 
 test: setup tools lint ## everything that CI checks: lint, types, layers, and the tests with real clients
-	$(BIN)/pytest $(ARGS)
+	$(if $(ARGS),$(BIN)/pytest $(ARGS),$(BIN)/pytest -m alone)
+	$(if $(ARGS),,$(BIN)/pytest -m 'not alone' -n $(WORKERS) --dist loadfile --no-loadscope-reorder)
 
 faults: setup tools ## half an hour of faults against three brokers, then the same over ZooKeeper (ARGS='--seed N' runs one again)
 	$(BIN)/python -m tests.faults.schedule $(or $(ARGS),--minutes 30)
@@ -97,3 +102,7 @@ $(DRIVER): tests/java/ClientDriver.java $(JARS)/.fetched
 
 $(OLD_DRIVER): tests/java/ClientDriver.java $(OLD_JARS)/.fetched
 	javac -nowarn -cp '$(OLD_JARS)/*' -d $(@D) $<
+
+# Quicker starts for every JVM of the tests; without it they only take longer.
+$(CLASSES): tests/tools/class_archive.py $(JARS)/.fetched | .venv/.installed
+	$(BIN)/python -m tests.tools.class_archive

@@ -15,6 +15,8 @@ from typing import IO
 
 from kazoo.protocol.serialization import Close, Connect  # type: ignore[import-untyped]  # no type information
 
+from moldau.testing.processes import free_ports
+
 VERSION = "3.9.5"
 JARS = Path(__file__).parents[1] / ".tools" / f"zookeeper-{VERSION}"
 READY_TIMEOUT_S = 60.0
@@ -86,7 +88,7 @@ class Ensemble:
     """Three members; `wait` returns when all of them serve."""
 
     def __init__(self, directory: Path) -> None:
-        ports = _free_ports(9)
+        ports = free_ports(9)
         servers = [f"server.{n + 1}=127.0.0.1:{ports[3 + n]}:{ports[6 + n]}" for n in range(3)]
         self.members = [Member(n + 1, directory / str(n + 1), ports[n]) for n in range(3)]
         for member in self.members:
@@ -169,12 +171,6 @@ def _configure(directory: Path, member: Member, servers: list[str]) -> None:
         *servers,
     ]
     (directory / "zoo.cfg").write_text("\n".join(lines))
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
 
 
 @contextmanager

@@ -29,6 +29,8 @@ from tests.tools.java_tools import JavaTools
 from tests.tools.running_tools import RunningTool
 from tests.zookeeper_ensemble import Ensemble
 
+pytestmark = pytest.mark.alone
+
 TOPIC = "my-replicated-topic"
 TIMEOUT_S = 30.0
 SESSION_TIMEOUT_MS = 4_000

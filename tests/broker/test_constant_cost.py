@@ -12,6 +12,8 @@ import pytest
 from bench.constant_cost import Batches, Costs, grow, measure, stored
 from moldau.core.topic_config import TopicConfig
 
+pytestmark = pytest.mark.alone
+
 SMALL, LARGE = 8 << 20, 512 << 20
 CONFIG = TopicConfig(segment_bytes=1 << 20)
 

@@ -1,16 +1,21 @@
 """kill -9 in the middle of a full-speed produce, again and again."""
 
 import shutil
-import subprocess
 import threading
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from moldau.testing.processes import free_ports
 from tests.serving import Serving
+from tests.tools.java_tools import JavaTools
 
 KILLS = 50
 ACKNOWLEDGED_PER_ROUND = 2_000
+QUEUED_MAX = 5_000
+"""Ten times what may be in flight, so that it never runs dry. A longer queue is only more to read after every kill."""
+SEGMENT_BYTES = 100_000
+"""Two or three rounds: many kills find a segment that has outlived one, others a new one."""
 TOPIC = "ledger"
 READ_TIMEOUT_S = 30
 
@@ -29,6 +34,7 @@ class FullSpeed:
                 "reconnect.backoff.max.ms": 100,
                 "retry.backoff.ms": 10,
                 "message.timeout.ms": 120_000,
+                "queue.buffering.max.messages": QUEUED_MAX,
             }
         )
         self.acknowledged: dict[int, int] = {}
@@ -83,7 +89,8 @@ def read_all(bootstrap: str, start: int) -> list[tuple[int, int]]:
         consumer.assign([TopicPartition(TOPIC, 0, start)])
         found: list[tuple[int, int]] = []
         while start + len(found) < end:
-            messages = consumer.consume(10_000, READ_TIMEOUT_S)
+            missing = end - start - len(found)  # asked for more, it would wait for the producer
+            messages = consumer.consume(min(missing, 10_000), READ_TIMEOUT_S)
             assert messages, f"the log ends at {start + len(found)}, not at {end}"
             found.extend((message.offset() or 0, int(message.value() or b"")) for message in messages)
         return found
@@ -93,8 +100,9 @@ def read_all(bootstrap: str, start: int) -> list[tuple[int, int]]:
 
 def test_fifty_kills_lose_nothing_and_repeat_nothing(tmp_path: Path, kafka_classpath: str) -> None:
     data = tmp_path / "data"
-    server = Serving(data, "--port", "0", "--override", "log.segment.bytes=2000000")
-    port = str(server.port)
+    (port,) = free_ports(1)  # no other test is given it between a kill and the next start
+    settings = ("--port", str(port), "--override", f"log.segment.bytes={SEGMENT_BYTES}")
+    server = Serving(data, *settings)
     producer = FullSpeed(server.bootstrap)
     records: list[tuple[int, int]] = []
     copies: list[Path] = []
@@ -103,7 +111,7 @@ def test_fifty_kills_lose_nothing_and_repeat_nothing(tmp_path: Path, kafka_class
             producer.wait_for_more(ACKNOWLEDGED_PER_ROUND)
             server.kill()
             acknowledged = dict(producer.acknowledged)
-            server = Serving(data, "--port", port, "--override", "log.segment.bytes=2000000")
+            server = Serving(data, *settings)
             records += read_all(server.bootstrap, len(records))
             check(records, acknowledged)
             copies += copy_last_segments(data, tmp_path / f"copy-{kill}")
@@ -139,12 +147,10 @@ def copy_last_segments(data: Path, to: Path) -> list[Path]:
 
 def dump(logs: list[Path], classpath: str) -> None:
     """Kafka's own tool reads every copy and finds nothing to complain about."""
-    files = ",".join(map(str, logs))
-    command = ["java", "-cp", classpath, "org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", files]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    lines = done.stdout.splitlines()
+    output = JavaTools(classpath).dump(logs, "--deep-iteration")
+    lines = output.splitlines()
     assert sum(line.startswith("Dumping ") for line in lines) == len(logs)
     batches = [line for line in lines if line.startswith("baseOffset:")]
     assert batches
     assert all("isvalid: true" in line for line in batches)
-    assert "Found" not in done.stdout, done.stdout[-2000:]
+    assert "Found" not in output, output[-2000:]

@@ -1,6 +1,5 @@
 """Committed offsets and a real broker: across restarts, kill -9, the topic's end, and in Kafka's own tool."""
 
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from moldau.coordinators.group_partition import partition_of
 from moldau.testing import broker
+from moldau.testing.processes import free_ports
 from tests.serving import Serving
+from tests.tools.java_tools import JavaTools
 
 TOPIC, GROUP = "t", "readers"
 PARTITIONS = 4
@@ -107,8 +108,8 @@ class Commits:
 
 def test_kill_9_in_the_middle_of_commits_loses_none_that_was_acknowledged(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    server = Serving(data, "--port", "0")
-    port = str(server.port)
+    port = str(free_ports(1)[0])  # no other test is given it between a kill and the next start
+    server = Serving(data, "--port", port)
     make_topic(server.bootstrap)
     commits = Commits(server.bootstrap)
     try:
@@ -134,8 +135,7 @@ def test_kafkas_tool_reads_our_offsets(tmp_path: Path, kafka_classpath: str) -> 
         with simple_consumer(running.bootstrap) as consumer:
             consumer.commit(offsets=[TopicPartition(TOPIC, 2, 77, "a note")], asynchronous=False)
     log = tmp_path / f"__consumer_offsets-{partition_of(GROUP, 50)}" / f"{0:020}.log"
-    command = ["java", "-cp", kafka_classpath, "org.apache.kafka.tools.DumpLogSegments", "--offsets-decoder"]
-    done = subprocess.run([*command, "--files", str(log)], capture_output=True, text=True, check=True)
-    assert f'"group":"{GROUP}","topic":"{TOPIC}","partition":2' in done.stdout
-    assert '"offset":77' in done.stdout
-    assert '"metadata":"a note' in done.stdout  # confluent-kafka sends a NUL behind it
+    said = JavaTools(kafka_classpath).dump([log], "--offsets-decoder")
+    assert f'"group":"{GROUP}","topic":"{TOPIC}","partition":2' in said
+    assert '"offset":77' in said
+    assert '"metadata":"a note' in said  # confluent-kafka sends a NUL behind it

@@ -11,7 +11,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.kafka import new_cluster_id
 from moldau.testing import broker
-from tests.log.test_kafka_directory import PROPERTIES, START_TIMEOUT_S, free_port
+from moldau.testing.processes import free_ports
+from tests.clients.java_client import SHARED
+from tests.log.test_kafka_directory import PROPERTIES, START_TIMEOUT_S
 
 TOPIC = "t"
 RECORDS = 20
@@ -20,11 +22,11 @@ RECORDS = 20
 @contextmanager
 def kafka(directory: Path, classpath: str) -> Iterator[str]:
     """Apache Kafka on a free port; its data is in `directory`/closed."""
-    port, controller = free_port(), free_port()
+    port, controller = free_ports(2)
     settings = directory / "server.properties"
     settings.write_text(PROPERTIES.format(directory=directory, port=port, controller=controller))
     cluster_id = new_cluster_id()
-    java = ["java", "-Xmx512m", "-cp", classpath]
+    java = ["java", "-Xmx512m", *SHARED, "-cp", classpath]
     format_storage = [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(settings)]
     subprocess.run(format_storage, check=True, capture_output=True)
     with (directory / "out").open("wb") as out:

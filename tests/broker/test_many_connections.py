@@ -11,6 +11,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.broker.raw import request_frame
 from tests.serving import serving
 
+pytestmark = pytest.mark.alone
+
 CONNECTIONS = 10_000
 RESIDENT_MB_MAX = 300
 API_VERSIONS = 18

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-expor
 from moldau.protocol.apis import FETCH
 from moldau.protocol.codec import encode
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.testing.processes import free_ports
 from tests.broker.raw import RawClient, request_frame
 from tests.serving import STOP_TIMEOUT_S, Serving, serving
 
@@ -62,11 +63,6 @@ def config_of(bootstrap: str, broker_id: int) -> dict[str, str | None]:
 def addresses(server: Serving) -> dict[str, str]:
     """Address by listener name, from the ready line."""
     return dict(re.findall(r"([A-Z_]+)://([^\s,]+)", server.ready_line))
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    with socket.create_server((host, 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 # What it says and takes
@@ -221,7 +217,7 @@ def test_it_listens_on_ipv6(tmp_path: Path) -> None:
 
 
 def test_without_a_host_it_listens_everywhere(tmp_path: Path) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     with serving(tmp_path / "data", "--override", f"listeners=PLAINTEXT://:{port}"):
         produce(f"127.0.0.1:{port}")
         produce(f"[::1]:{port}")
@@ -241,7 +237,7 @@ def test_every_client_is_told_the_address_of_the_listener_it_came_through(tmp_pa
 
 
 def test_clients_are_told_the_advertised_address(tmp_path: Path) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     listeners = (f"listeners=PLAINTEXT://127.0.0.1:{port}", "advertised.listeners=PLAINTEXT://kafka.example.org:1234")
     with serving(tmp_path / "data", *overrides(*listeners)) as server:
         assert addresses(server)["PLAINTEXT"] == f"127.0.0.1:{port}"

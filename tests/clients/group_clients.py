@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.clients.java_client import NEWEST, OLDEST, TOOLS
+from tests.clients.java_client import NEWEST, OLDEST, QUICK, SHARED, TOOLS
 
 WAIT_S = 30.0
-SESSION_TIMEOUT_MS = 1_500
+SESSION_TIMEOUT_MS = 3_000
+"""Short, for those that die; a process on a busy machine may still be silent for a second."""
 HEARTBEAT_INTERVAL_MS = 300
 METADATA_AGE_MS = 400
 RETRY_MS = 50
@@ -32,7 +33,7 @@ BROKER = {
 }
 """A broker that lets members die quickly."""
 
-_JVM = ("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+_JVM = ("java", "-Xmx256m")
 _COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
 
 
@@ -77,7 +78,7 @@ def _verifiable(joining: Joining, *arguments: str, **more: object) -> Command:
     where = ("--bootstrap-server", joining.bootstrap, "--topic", joining.topic, "--group-id", joining.group)
     static = () if joining.instance is None else ("--group-instance-id", joining.instance)
     command = ("org.apache.kafka.tools.VerifiableConsumer", *where, "--command-config", str(settings), *static)
-    return Command([*_JVM, "-cp", joining.classpaths[NEWEST], *command, *arguments])
+    return Command([*_JVM, *SHARED, "-cp", joining.classpaths[NEWEST], *command, *arguments])
 
 
 def _java_classic(joining: Joining) -> Command:
@@ -106,7 +107,7 @@ def _java_old(joining: Joining) -> Command:
     }
     classpath = f"{TOOLS / f'driver-{OLDEST}'}:{joining.classpaths[OLDEST]}"
     stdin = "\t".join(["group", joining.topic, *_java_properties(settings)]) + "\n"
-    return Command([*_JVM, "-cp", classpath, "ClientDriver"], stdin)
+    return Command([*_JVM, *QUICK, "-cp", classpath, "ClientDriver"], stdin)
 
 
 def _python(client: str, joining: Joining, settings: Mapping[str, object]) -> Command:
@@ -213,6 +214,10 @@ class Member:
         """How often it was given partitions."""
         return sum(event["name"] == "partitions_assigned" for event in self.events)
 
+    @property
+    def refused_commits(self) -> int:
+        return sum(event["name"] == "offsets_committed" and not event["success"] for event in self.events)
+
     def leave(self) -> None:
         """SIGTERM: it leaves the group and ends."""
         self._process.send_signal(signal.SIGTERM)
@@ -265,6 +270,15 @@ class Member:
         return f"{self.kind} owns {sorted(self.owned)}, committed {self.committed}"
 
 
+def are_committed(offsets: Mapping[int, int], *owners: Member) -> bool:
+    """Whether these are the highest offsets that the owners have committed."""
+    highest: dict[int, int] = {}
+    for owner in owners:
+        for partition, offset in owner.committed.items():
+            highest[partition] = max(offset, highest.get(partition, -1))
+    return highest == dict(offsets)
+
+
 class Members:
     """The members of one test."""
 
@@ -310,15 +324,7 @@ class Members:
 
     def wait_until_committed(self, offsets: Mapping[int, int], *owners: Member) -> None:
         """Every offset was committed, by whichever owner."""
-
-        def is_committed() -> bool:
-            highest: dict[int, int] = {}
-            for owner in owners:
-                for partition, offset in owner.committed.items():
-                    highest[partition] = max(offset, highest.get(partition, -1))
-            return highest == dict(offsets)
-
-        self.wait_until(is_committed, f"committed {dict(offsets)}")
+        self.wait_until(lambda: are_committed(offsets, *owners), f"committed {dict(offsets)}")
 
     def end(self) -> None:
         """Nobody outlives the test."""

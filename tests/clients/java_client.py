@@ -12,6 +12,12 @@ TOOLS = Path(__file__).parents[2] / ".tools"
 COMMAND_TIMEOUT_S = 90.0
 NEWEST, OLDEST = "4.3.1", "0.10.2.0"
 JARS = {NEWEST: TOOLS / f"kafka-{NEWEST}", OLDEST: TOOLS / f"kafka-clients-{OLDEST}"}
+ARCHIVE = TOOLS / f"kafka-{NEWEST}.jsa"
+"""Of the classes of JARS[NEWEST], for a JVM whose classpath begins with them: see `tests.tools.class_archive`."""
+
+# Most JVMs here live for seconds: the quick compiler and the simple collector halve what their start costs.
+QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+SHARED = (*QUICK, f"-XX:SharedArchiveFile={ARCHIVE}", "-Xlog:disable")  # an archive that does not fit is no news
 
 
 class JavaDriver:
@@ -19,7 +25,8 @@ class JavaDriver:
 
     def __init__(self, version: str, classpath: str) -> None:
         self.version = version
-        self._classpath = f"{TOOLS / f'driver-{version}'}:{classpath}"
+        self._options = SHARED if version == NEWEST else QUICK
+        self._classpath = f"{classpath}:{TOOLS / f'driver-{version}'}"
         self._process: subprocess.Popen[str] | None = None
 
     def command(self, *words: object, lines: Sequence[str] = ()) -> list[list[str]]:
@@ -51,15 +58,7 @@ class JavaDriver:
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:
-            command = [
-                "java",
-                "-Xmx256m",
-                "-XX:+UseSerialGC",
-                "-XX:TieredStopAtLevel=1",
-                "-cp",
-                self._classpath,
-                "ClientDriver",
-            ]
+            command = ["java", "-Xmx256m", *self._options, "-cp", self._classpath, "ClientDriver"]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
         return self._process
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
 
+from moldau.testing.processes import free_ports
 from tests.serving import Serving
 
 KILLS = 8
@@ -73,7 +74,8 @@ def wait_for_more(committers: Sequence[Committer], progress: threading.Condition
 
 
 def test_acknowledged_commits_survive_kill_9(tmp_path: Path) -> None:
-    serving = Serving(tmp_path / "data", "--port", "0")
+    (port,) = free_ports(1)  # no other test is given it between a kill and the next start
+    serving = Serving(tmp_path / "data", "--port", str(port))
     progress = threading.Condition()
     committers: list[Committer] = []
     try:
@@ -85,7 +87,7 @@ def test_acknowledged_commits_survive_kill_9(tmp_path: Path) -> None:
             wait_for_more(committers, progress)
             serving.kill()
             acknowledged = {each.group: each.acknowledged for each in committers}
-            serving = Serving(tmp_path / "data", "--port", str(serving.port))
+            serving = Serving(tmp_path / "data", "--port", str(port))
             for group, offset in acknowledged.items():
                 found = committed(serving.bootstrap, group)
                 assert found >= offset, f"{group}: {offset} was acknowledged, {found} is there"

@@ -158,6 +158,7 @@ def check_transition(image: ClusterImage, change: StateChange, context: str, *, 
         assert all(b == new.leader or image.may_lead(b, change.topic, change.index) for b in new.isr), context
 
 
+@pytest.mark.alone
 def test_only_what_is_not_well_costs_time() -> None:
     """2,000 partitions are looked through within 5 ms on an idle machine; the best of several tries is near that."""
     partitions = tuple(state(index % 3 + 1, (1, 2, 3)) for index in range(2000))

@@ -331,6 +331,25 @@ def test_when_all_overslept_nobody_is_given_up(tmp_path: Path) -> None:
     asyncio.run(steps())
 
 
+def test_a_lease_that_runs_out_just_after_the_look_is_looked_at_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def steps() -> None:
+        world = Sleepers(tmp_path / "metadata.db", 2)
+        _sleeper, awake = world.stores
+        await awake.get("/")
+        for milliseconds in (TIMEOUT_MS // 2, TIMEOUT_MS // 2 - 1):
+            world.sleep_ms(milliseconds)
+            awake._keep_alive()
+        monkeypatch.setattr(awake, "_catch_up", lambda: world.sleep_ms(2))
+        awake._keep_alive()
+        assert awake._tick is not None
+        assert awake._tick.when() - asyncio.get_running_loop().time() < 1.0
+        await world.close()
+
+    asyncio.run(steps())
+
+
 @pytest.mark.parametrize("call", ["get", "create"])
 def test_a_session_that_overslept_alone_is_given_up(tmp_path: Path, call: str) -> None:
     async def steps() -> None:

@@ -11,10 +11,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.embedded_hung_writer import write_lock_holder
 from moldau.cluster.store import SessionState
 from tests.cluster.store_contract import WAIT_SECONDS, eventually, exists
+
+pytestmark = pytest.mark.alone  # leases of a second, and how soon others hear of things
 
 ROOT = Path(__file__).parents[2]
 LONG_MS = 18_000

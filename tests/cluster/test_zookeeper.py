@@ -114,6 +114,7 @@ def test_a_member_that_hangs_is_left_before_the_session_is_lost_however_many_req
     run(steps())
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("fault", [Member.pause, Member.kill])
 def test_who_is_cut_off_from_all_members_gives_its_session_up_by_its_own_clock(
     zookeeper: Ensemble, address: str, fault: Callable[[Member], None]
@@ -145,6 +146,7 @@ def test_who_is_cut_off_from_all_members_gives_its_session_up_by_its_own_clock(
     run(steps())
 
 
+@pytest.mark.alone
 def test_without_any_member_connecting_fails_in_time_and_may_be_tried_again(zookeeper: Ensemble, address: str) -> None:
     async def steps() -> None:
         for member in zookeeper.members:
@@ -163,6 +165,7 @@ def test_without_any_member_connecting_fails_in_time_and_may_be_tried_again(zook
     run(steps())
 
 
+@pytest.mark.alone
 def test_a_connection_that_is_being_tried_can_be_closed() -> None:
     async def steps() -> None:
         with socket.socket() as nobody:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,8 @@ from moldau.log.log import Log
 from moldau.log.manager import LogManager
 from moldau.log.snapshots import parse_snapshot
 from moldau.log.txn_index import AbortedTxn
+from moldau.testing.processes import free_ports
+from tests.clients.java_client import SHARED
 from tests.log.helpers import append, idempotent, records
 
 START_TIMEOUT_S = 90
@@ -54,11 +55,11 @@ class Written(NamedTuple):
 def written(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
     directory = tmp_path_factory.mktemp("kafka")
     written = Written(directory / "closed", directory / "running")
-    port, controller = free_port(), free_port()
+    port, controller = free_ports(2)
     settings = directory / "server.properties"
     settings.write_text(PROPERTIES.format(directory=directory, port=port, controller=controller))
     cluster_id = new_cluster_id()
-    java = ["java", "-Xmx512m", "-cp", kafka_classpath]
+    java = ["java", "-Xmx512m", *SHARED, "-cp", kafka_classpath]
     subprocess.run(
         [*java, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(settings)],
         check=True,
@@ -76,12 +77,6 @@ def written(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> I
         kafka.wait()
     yield written
     shutil.rmtree(directory)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def write_everything(bootstrap: str) -> None:

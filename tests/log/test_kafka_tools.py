@@ -1,7 +1,6 @@
 """Kafka's own DumpLogSegments reads what we wrote, and finds nothing wrong."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,7 @@ from tests.log.helpers import (
     small_segments,
     transactional,
 )
-
-TIMEOUT_S = 120
+from tests.tools.java_tools import JavaTools
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +43,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def dump(classpath: str, directory: Path, suffixes: tuple[str, ...], *options: str) -> str:
     """What the tool says of all files with these suffixes."""
-    files = sorted(str(path) for path in directory.iterdir() if path.suffix in suffixes)
-    command = ["java", "-cp", classpath, "org.apache.kafka.tools.DumpLogSegments", "--files", ",".join(files), *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    files = sorted(path for path in directory.iterdir() if path.suffix in suffixes)
+    return JavaTools(classpath).dump(files, *options)
 
 
 def test_every_record_is_dumped(kafka_classpath: str, directory: Path) -> None:

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.kafka import new_cluster_id
-from bench.process import Server, free_port
+from bench.process import Server
+from moldau.testing.processes import free_ports
+from tests.clients.java_client import SHARED
 
 TOOL_TIMEOUT_S = 120.0
-
-# A tool lives for a second: the quick compiler and the simple collector halve that.
-QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
 class Ended(NamedTuple):
@@ -33,7 +32,7 @@ class JavaTools:
     def run(self, main_class: str, *arguments: object, stdin: str = "") -> Ended:
         """Run a main class as it is."""
         ended = subprocess.run(
-            ["java", "-Xmx256m", *QUICK, "-cp", self._classpath, main_class, *map(str, arguments)],
+            ["java", "-Xmx256m", *SHARED, "-cp", self._classpath, main_class, *map(str, arguments)],
             input=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -83,13 +82,13 @@ class ApacheKafka(Server):
         self._data = directory / "data"
         work = directory / f"run-{len(list(directory.iterdir())) if directory.exists() else 0}"
         work.mkdir(parents=True)
-        port, controller = free_port(), free_port()
+        port, controller = free_ports(2)
         settings = work / "server.properties"
         settings.write_text(_settings(self._data, port, controller, properties))
         if not self._data.exists():
             cluster_id = new_cluster_id()
             JavaTools(classpath).succeed("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", settings)
-        command = ["java", "-Xmx512m", *QUICK, "-cp", classpath, "kafka.Kafka", str(settings)]
+        command = ["java", "-Xmx512m", *SHARED, "-cp", classpath, "kafka.Kafka", str(settings)]
         super().__init__("kafka", work, port, command)
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from tests.tools.java_tools import QUICK
+from tests.clients.java_client import SHARED
 
 STOP_TIMEOUT_S = 30.0
 
@@ -20,7 +20,7 @@ class RunningTool:
         self._main_class = main_class
         self._news = threading.Condition()
         self._process = subprocess.Popen(
-            ["java", "-Xmx256m", *QUICK, "-cp", classpath, main_class, *map(str, arguments)],
+            ["java", "-Xmx256m", *SHARED, "-cp", classpath, main_class, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

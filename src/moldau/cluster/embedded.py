@@ -335,7 +335,9 @@ class EmbeddedStore:
     def _come_again(self, membership: Membership) -> None:
         now = self._clock()
         leases = [membership.lease_until(other) for other in self._tree.sessions() if other != self._session]
-        due = min([now + self._timeout_ns // RENEWALS_PER_LEASE, *(until for until in leases if until > now)])
+        # One may have run out since `_end_overdue` looked: it is looked at again as soon as it may be judged.
+        judged = [max(until, now, self._lease_judgements_from) for until in leases]
+        due = min([now + self._timeout_ns // RENEWALS_PER_LEASE, *judged])
         if self._tick is not None:
             self._tick.cancel()
         if self._loop is not None:

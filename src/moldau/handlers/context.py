@@ -7,6 +7,7 @@ from moldau.cluster.metadata import Metadata
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock
 from moldau.core.ids import BrokerId
+from moldau.handlers.departed import Departed
 from moldau.handlers.fetch_sessions import FetchSessions
 from moldau.handlers.groups_access import GroupsAccess
 from moldau.handlers.producer_ids import ProducerIds
@@ -44,6 +45,8 @@ class Services:
         self.leader_throttle = Throttle(clock, config.optional_int("leader.replication.throttled.rate"))
         self.follower_throttle = Throttle(clock, config.optional_int("follower.replication.throttled.rate"))
         self.fetch_sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), random)
+        self.departed = Departed(clock)
+        metadata.subscribe(self.departed.note)
         self.groups: GroupsAccess  # set by the broker: it needs all the other services
         self.producer_ids = ProducerIds(lambda: metadata.next_producer_id_block(broker_id))
 

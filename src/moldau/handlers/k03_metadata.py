@@ -7,12 +7,13 @@ Who leads which partition, at the addresses of the listener that the client came
   for that, so the first try already finds the topic.
 - A leader that is not alive, or has no address on this listener, is told as -1 with LEADER_NOT_AVAILABLE, the latter
   from 6 on with LISTENER_NOT_FOUND. `offline_replicas`: on brokers that are gone or whose log directory failed.
+- A broker that died is listed for three seconds more: clients hand its partitions over better (`departed.py`).
 - 10+: topic ids are told, 12+: topics may be asked for by id (KIP-516). 8+: authorized operations on request (KIP-430).
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 
-from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
+from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.topic_names import validate_topic_name
 from moldau.handlers.authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from moldau.handlers.context import RequestContext
@@ -68,7 +69,7 @@ def _answer(request: MetadataRequest, context: RequestContext, failed: dict[str,
     else:
         topics = [_asked_topic(asked, view, failed) for asked in request.topics or ()]
     return MetadataResponse(
-        brokers=_brokers(image, context.listener),
+        brokers=_brokers([*image.brokers.values(), *context.services.departed.listed(image)], context.listener),
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         topics=topics,
@@ -82,10 +83,10 @@ def _asks_for_all(request: MetadataRequest, context: RequestContext) -> bool:
     return request.topics is None or (context.api_version == ALL_TOPICS_IS_AN_EMPTY_LIST and not request.topics)
 
 
-def _brokers(image: ClusterImage, listener: str) -> list[MetadataResponseBroker]:
+def _brokers(brokers: Iterable[BrokerInfo], listener: str) -> list[MetadataResponseBroker]:
     return [
         MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
-        for broker in image.brokers.values()
+        for broker in brokers
         for endpoint in broker.endpoints
         if endpoint.listener == listener
     ]

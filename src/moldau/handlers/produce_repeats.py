@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from moldau.core.files import Buffer
 from moldau.core.topic_config import TopicConfig
 from moldau.handlers.context import RequestContext
 from moldau.handlers.later import Later
@@ -46,20 +45,29 @@ NO_ACKS = 0
 NO_TAGS = b"\0\0"
 """What follows the partitions: no tagged fields of the topic, of the request."""
 
-LENGTH_SHIFTS = (0, 7, 14, 21, 28)
 _PLACEHOLDER = 0x5AFE_C0DE_5AFE_C0DE
 _placeholders = Struct(">qqq").pack(_PLACEHOLDER, _PLACEHOLDER, _PLACEHOLDER)
-_result = Struct(">ihqqq3s")
+_result = Struct(">ihqqq3s").pack
 """Of a partition: index, no error, base offset, append time, log start, and what stands behind them."""
 
 _RESULT_TAIL = b"\1\0\0"  # no record errors, no message, no tagged fields
 _COUNT_BYTES = 1
+_counts = [(count + 1).to_bytes(_COUNT_BYTES, "big") for count in range(PARTITIONS_MAX + 1)]
+"""How the number of partitions is written."""
+
 _RESULT_HEAD_BYTES = 6
 _two_int32 = Struct(">ii").pack
 _int32 = Struct(">i").unpack_from
+_index_and_length = Struct(">iBBB").unpack_from
+_INDEX_BYTES = 4
+_LENGTH_BYTES_USUAL = 3
+"""Enough for batches of up to 2 MB; requests with longer ones need not be quick."""
 
 Respond = Callable[[int, Message], list[RecordData]]
-Target = tuple[int, Partition]
+Target = tuple[int, Partition, int, int]
+"""Index, partition, and where in the frame its batch starts and stops."""
+
+NOT_KNOWN = (None, None)
 
 
 class Known(NamedTuple):
@@ -101,7 +109,7 @@ class Uncommitted(Later):
         """For each batch that is not committed."""
         waits = [
             (partition, outcome.last_offset + 1)
-            for (_, partition), outcome in zip(self._targets, self._outcomes, strict=True)
+            for (_, partition, _, _), outcome in zip(self._targets, self._outcomes, strict=True)
             if isinstance(outcome, AppendResult) and outcome.last_offset >= partition.high_watermark
         ]
         self._left = len(waits)
@@ -120,7 +128,7 @@ class Uncommitted(Later):
     def time_is_up(self) -> None:
         late = [
             partition
-            for (_, partition), outcome in zip(self._targets, self._outcomes, strict=True)
+            for (_, partition, _, _), outcome in zip(self._targets, self._outcomes, strict=True)
             if isinstance(outcome, AppendResult) and outcome.last_offset >= partition.high_watermark
         ]
         for partition in late:
@@ -129,7 +137,7 @@ class Uncommitted(Later):
         self._complete()
 
     def _fail(self, partitions: Sequence[Partition], error: ErrorCode) -> None:
-        for position, (_, partition) in enumerate(self._targets):
+        for position, (_, partition, _, _) in enumerate(self._targets):
             if partition in partitions and isinstance(self._outcomes[position], AppendResult):
                 self._outcomes[position] = ApiError(error, "it is in the log, and was not committed")
 
@@ -166,25 +174,24 @@ class ProduceRepeats:
         if batches is None:
             return None
         targets: list[Target] = []
-        for index, _ in batches:
-            partition, config = known.partitions.get(index, (None, None))
+        for index, start, stop in batches:
+            partition, config = known.partitions.get(index, NOT_KNOWN)
             if partition is None or not partition.is_led or partition.log.config is not config:
                 known.partitions.pop(index, None)
                 return None
-            targets.append((index, partition))
-        return self._append(frame, known, batches, targets)
+            targets.append((index, partition, start, stop))
+        return self._append(memoryview(frame), known, targets)
 
-    def _append(
-        self, frame: Frame, known: Known, batches: list[tuple[int, Buffer]], targets: list[Target]
-    ) -> bytes | Later:
+    def _append(self, frame: memoryview, known: Known, targets: list[Target]) -> bytes | Later:
         version, acks, now_ms = self._version, known.acks, self._now_ms()
         outcomes: list[AppendResult | ApiError] = []
         is_committed = True
-        for (_, records), (_, partition) in zip(batches, targets, strict=True):
+        for _, partition, start, stop in targets:
             try:
-                outcome = partition.append(records, version, acks, now_ms)
-                is_committed = is_committed and outcome.last_offset < partition.high_watermark
+                outcome = partition.append_repeated(frame, start, stop, version, acks, now_ms)
                 outcomes.append(outcome)
+                if outcome[1] >= partition.high_watermark:
+                    is_committed = False
             except ApiError as error:
                 outcomes.append(error)
         (correlation_id,) = _int32(frame, CORRELATION_ID_POSITION)
@@ -196,25 +203,22 @@ class ProduceRepeats:
         self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[AppendResult | ApiError]
     ) -> bytes:
         """The whole answer."""
-        results = []
-        for (index, partition), outcome in zip(targets, outcomes, strict=True):
+        parts = [b"", known.answer_head, _counts[len(targets)]]
+        for (index, partition, _, _), outcome in zip(targets, outcomes, strict=True):
             if isinstance(outcome, ApiError):
                 return self._answer_with_errors(known, correlation_id, targets, outcomes)
             base_offset, _, append_time, _ = outcome
-            results.append(
-                _result.pack(index, 0, base_offset, append_time, partition.log.log_start_offset, _RESULT_TAIL)
-            )
-        head, tail = known.answer_head, known.answer_tail
-        size = SIZE_BYTES + len(head) + _COUNT_BYTES + len(results) * _result.size + len(tail)
-        count = (len(results) + 1).to_bytes(_COUNT_BYTES, "big")
-        return b"".join((_two_int32(size, correlation_id), head, count, *results, tail))
+            parts.append(_result(index, 0, base_offset, append_time, partition.log.log_start_offset, _RESULT_TAIL))
+        parts.append(known.answer_tail)
+        parts[0] = _two_int32(SIZE_BYTES + sum(map(len, parts)), correlation_id)
+        return b"".join(parts)
 
     def _answer_with_errors(
         self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[AppendResult | ApiError]
     ) -> bytes:
         results = [
             refusal(index, outcome) if isinstance(outcome, ApiError) else accepted(index, outcome, partition)
-            for (index, partition), outcome in zip(targets, outcomes, strict=True)
+            for (index, partition, _, _), outcome in zip(targets, outcomes, strict=True)
         ]
         topic = TopicProduceResponse(name=known.name, topic_id=known.topic_id, partition_responses=results)
         return self._encode(correlation_id, with_leaders(ProduceResponse(responses=[topic]), self._context))
@@ -295,32 +299,37 @@ class ProduceRepeats:
         return Known(topic.name, topic.topic_id, request.acks, request.timeout_ms, head, tail, {})
 
 
-def _batches(frame: Frame, position: int) -> list[tuple[int, Buffer]] | None:
-    """The partitions whose count is at `position`, if they end the request and nothing has tagged fields."""
-    stop = len(frame) - len(NO_TAGS)
-    if position >= stop or not 2 <= frame[position] <= PARTITIONS_MAX + 1:
+def _batches(frame: Frame, position: int) -> list[tuple[int, int, int]] | None:
+    """The partitions whose count is at `position`, if they end the request and nothing has tagged fields.
+
+    Of each its index, and where its batch starts and stops.
+    """
+    end = len(frame) - len(NO_TAGS)
+    if position >= end or not 2 <= frame[position] <= PARTITIONS_MAX + 1:
         return None
-    found: list[tuple[int, Buffer]] = []
+    found: list[tuple[int, int, int]] = []
     count = frame[position] - 1
     position += 1
     for _ in range(count):
-        if position + 5 > stop:
+        start = position + _INDEX_BYTES + _LENGTH_BYTES_USUAL
+        if start > end:
             return None
-        (index,) = _int32(frame, position)
-        position += 4
-        length = -1
-        for shift in LENGTH_SHIFTS:
-            byte = frame[position]
-            position += 1
-            length += (byte & 0x7F) << shift
-            if byte < 0x80 or position >= stop:
-                break
-        end = position + length
-        if length < 0 or end >= stop or frame[end]:
+        index, first, second, third = _index_and_length(frame, position)
+        if first < 0x80:
+            start -= 2
+            stop = start + first - 1
+        elif second < 0x80:
+            start -= 1
+            stop = start + (first & 0x7F | second << 7) - 1
+        elif third < 0x80:
+            stop = start + (first & 0x7F | (second & 0x7F) << 7 | third << 14) - 1
+        else:
             return None
-        found.append((index, frame[position:end]))
-        position = end + 1
-    return found if position == stop and frame[stop:] == NO_TAGS else None
+        if not start <= stop < end or frame[stop]:
+            return None
+        found.append((index, start, stop))
+        position = stop + 1
+    return found if position == end and frame[end:] == NO_TAGS else None
 
 
 def _prefix_end(frame: Frame, request: ProduceRequest) -> int | None:
@@ -331,7 +340,7 @@ def _prefix_end(frame: Frame, request: ProduceRequest) -> int | None:
     if position <= REST_POSITION:
         return None
     found = _batches(frame, position)
-    return position if found is not None and [(index, len(records)) for index, records in found] == sizes else None
+    return position if found is not None and [(index, stop - start) for index, start, stop in found] == sizes else None
 
 
 def _length_bytes(size: int) -> int:

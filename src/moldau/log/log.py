@@ -167,10 +167,10 @@ class Log:
                 segment = self._segment_for(size, last_offset, timestamp, now_ms)
             if leader_epoch > self.leader_epochs.latest:
                 self.leader_epochs.assign(leader_epoch, base_offset)
-            position = segment.write((stamp(base_offset, length, leader_epoch), body), size)
+            chunks = (stamp(base_offset, length, leader_epoch), body)
+            segment.append(chunks, size, base_offset, last_offset, timestamp)
         except OSError as error:
-            raise self._append_failed(error) from error
-        segment.note(base_offset, last_offset, timestamp, position, size)
+            raise self.append_failed(error) from error
         self.size_bytes += size
         self.log_end_offset = last_offset + 1
         if producer_id >= 0:
@@ -218,14 +218,14 @@ class Log:
         try:
             return self._segment_for(size, last.last_offset, last.max_timestamp, now_ms)
         except OSError as error:
-            raise self._append_failed(error) from error
+            raise self.append_failed(error) from error
 
     def _append_as_sent(self, segment: Segment, headers: list[BatchHeader], data: memoryview, now_ms: int) -> None:
         """Append batches, which are `data` together, to one segment in one write."""
         try:
             position = start = segment.write((data,), len(data))
         except OSError as error:
-            raise self._append_failed(error) from error
+            raise self.append_failed(error) from error
         self.size_bytes += len(data)
         self.log_end_offset = headers[-1].next_offset
         epochs, producers, note = self.leader_epochs, self.producers, segment.note
@@ -592,7 +592,7 @@ class Log:
         if self.failure is None:
             self.failure = FileNotFoundError(errno.ENOENT, "the partition is deleted", self.directory)
 
-    def _append_failed(self, error: OSError) -> ApiError:
+    def append_failed(self, error: OSError) -> ApiError:
         """A full disk leaves the log as it was before the append; it can still be read, and shrink."""
         if error.errno in _DISK_IS_FULL:
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: the disk is full")

@@ -117,6 +117,14 @@ class Producers:
             return None
         return _duplicate_or_raise(entry, base_sequence, (base_sequence + offset_delta) & _SEQUENCE_MASK)
 
+    def expecting(self, producer_id: int, epoch: int, base_sequence: int) -> "ProducerEntry | None":
+        """The producer whose next batch this is; None: ask `check`."""
+        entry = self._entries.get(producer_id)
+        if entry is None or entry.epoch != epoch:
+            return None
+        batches = entry.batches
+        return entry if batches and batches[-1][0] + 1 == base_sequence else None
+
     def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
         """A batch of records was written at `base_offset`."""
         _, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, sequence, _ = header

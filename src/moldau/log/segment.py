@@ -159,6 +159,15 @@ class Segment:
         self.time_index.entries.flush()
         self.wants_room = False
 
+    def append(
+        self, chunks: Sequence[Buffer], size: int, base_offset: int, last_offset: int, max_timestamp: int
+    ) -> None:
+        """Append one batch."""
+        file = self._file
+        position = (self.file if file is None else file).append(chunks)
+        self.size = position + size
+        self.note(base_offset, last_offset, max_timestamp, position, size)
+
     def write(self, chunks: Sequence[Buffer], size: int) -> int:
         """Append bytes; returns where they start. The batches in them must be `noted` in order."""
         file = self._file

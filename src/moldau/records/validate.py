@@ -84,6 +84,11 @@ class AppendRules(NamedTuple):
     def is_log_append_time(self) -> bool:
         return self.message_timestamp_type != CREATE_TIME
 
+    @property
+    def is_stored_as_sent(self) -> bool:
+        """Whether a good batch is never opened and never rewritten."""
+        return not self.is_compacted and not self.is_log_append_time and self.compression_type == KEEP_CODEC
+
     def target_codec(self, source: int) -> int:
         """The codec to store in what came in `source`."""
         return source if self.compression_type == KEEP_CODEC else CODECS_BY_NAME[self.compression_type]

@@ -20,6 +20,7 @@ from moldau.core.clock import Clock, SystemClock
 from moldau.core.files import Buffer, FileRegion
 from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
+from moldau.log.lane import Lane
 from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.validate import AppendRules, prepare_for_append, prepare_own_batch
@@ -65,6 +66,7 @@ class Partition(Replica):
         "_commits",
         "_config",
         "_isr_changes",
+        "_lane",
         "_rules",
         "_some_at_end",
         "_uncommitted",
@@ -144,6 +146,21 @@ class Partition(Replica):
             self._replicated_append(end, len(records))
         return result
 
+    def append_repeated(
+        self, frame: memoryview, start: int, stop: int, produce_version: int, acks: int, now_ms: int
+    ) -> AppendResult:
+        """As `append` of `frame[start:stop]`; by the short way if it is one more plain batch."""
+        if self.is_led and not self.is_under_min_isr:
+            result = self._lane.append(frame, start, stop, now_ms)
+            if result is not None:
+                end = result[1] + 1
+                if self.sole:
+                    self._advance_high_watermark(end, stop - start)
+                else:
+                    self._replicated_append(end, stop - start)
+                return result
+        return self.append(frame[start:stop], produce_version, acks, now_ms)
+
     def append_own(self, batch: bytes, now_ms: int) -> AppendResult:
         """Append a batch that the broker itself made, with acks=all: a coordinator's records."""
         self.check_own(len(batch))
@@ -200,6 +217,7 @@ class Partition(Replica):
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
             is_compacted=config.is_compacted,
         )
+        self._lane = Lane(self.log, self.leader_epoch, self._rules)
 
     def _take_config(self) -> None:
         """Take up a configuration that is new since we looked last."""
