@@ -98,6 +98,9 @@ class Schedule:
             NewTopic(SOLID, PARTITIONS[SOLID], 3, config={"min.insync.replicas": "2"}),
             NewTopic(MOVING, PARTITIONS[MOVING], 2, config={"min.insync.replicas": "1"}),
         ]
+        self._wait_until(
+            lambda: len(admin.list_topics(timeout=5).brokers) == BROKERS, "that every broker knows the others"
+        )
         for made in admin.create_topics(topics, operation_timeout=20).values():
             made.result()
 
