@@ -7,9 +7,13 @@ SHELL := /bin/bash
 KAFKA := 4.3.1
 OLD_KAFKA := 0.10.2.0
 ZOOKEEPER := 3.9.5
+APICURIO := 3.0.9
+MONGO := 1.46.0
 JARS := .tools/kafka-$(KAFKA)
 OLD_JARS := .tools/kafka-clients-$(OLD_KAFKA)
 ZOOKEEPER_JARS := .tools/zookeeper-$(ZOOKEEPER)
+MONGO_JARS := .tools/mongo-java-server-$(MONGO)
+REGISTRY := .tools/apicurio-registry-$(APICURIO)
 DRIVER := .tools/driver-$(KAFKA)/ClientDriver.class
 OLD_DRIVER := .tools/driver-$(OLD_KAFKA)/ClientDriver.class
 
@@ -22,18 +26,19 @@ UV := $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 
-.PHONY: help setup tools test faults lint format demo bench docs lock clean
+.PHONY: help setup tools test faults lint format demo bench bench-pipelines docs lock clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 setup: .venv/.installed ## a locked environment in .venv, with .venv/bin/moldau ready (needs Python 3.11 or newer)
 
-tools: .tools/.java $(DRIVER) $(OLD_DRIVER) $(ZOOKEEPER_JARS)/.fetched $(CLASSES) ## Apache Kafka's and ZooKeeper's jars for the tests in .tools (installs Java and Maven if it may)
+tools: .tools/.java .tools/.postgres $(DRIVER) $(OLD_DRIVER) $(ZOOKEEPER_JARS)/.fetched $(CLASSES) $(REGISTRY)/.fetched $(MONGO_JARS)/.fetched ## other people's servers and clients for the tests, in .tools (installs Java, Maven and PostgreSQL if it may)
 
 test: setup tools lint ## everything that CI checks: lint, types, layers, and the tests with real clients
 	$(if $(ARGS),$(BIN)/pytest $(ARGS),$(BIN)/pytest -m alone)
-	$(if $(ARGS),,$(BIN)/pytest -m 'not alone' -n $(WORKERS) --dist loadfile --no-loadscope-reorder)
+	$(if $(ARGS),,$(BIN)/pytest -m 'not alone' -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/pipelines)
+	$(if $(ARGS),,$(BIN)/pytest tests/pipelines)
 
 faults: setup tools ## half an hour of faults against three brokers, then the same over ZooKeeper (ARGS='--seed N' runs one again)
 	$(BIN)/python -m tests.faults.schedule $(or $(ARGS),--minutes 30)
@@ -49,18 +54,23 @@ format: setup ## let ruff format and mend what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-demo: setup ## a broker, a stream of events through it, what happened: ends by itself
+demo: setup ## three brokers, visits of a website, and a pipeline that counts them before your eyes: ends by itself
 	$(BIN)/python -m examples.demo
 
 bench: setup tools ## Moldau and Apache Kafka side by side, one broker and three, into docs/benchmarks.md (about 20 minutes)
 	@met=0; $(BIN)/python -m bench.side_by_side --check $(ARGS) || met=1; $(BIN)/python -m bench.cluster --check $(ARGS) || met=1; exit $$met
 
-docs: setup ## make docs/compatibility.md again, from the handlers
+bench-pipelines: setup tools .tools/streams/.installed ## Spark reading Moldau and Apache Kafka, and other stream processors, into docs/benchmarks.md
+	$(BIN)/python -m bench.pipelines --check $(ARGS)
+
+docs: setup ## make docs/compatibility.md again, from the handlers, and the tables of options in docs/pipelines.md
 	$(BIN)/python -m moldau.handlers.compatibility > docs/compatibility.md
+	$(BIN)/python -m moldau.pipelines.page docs/pipelines.md
 
 lock: setup ## choose the newest versions again and lock them with their hashes
-	$(COMPILE) --upgrade --extra dev pyproject.toml requirements/dev.in -o requirements/dev.txt
+	$(COMPILE) --upgrade --extra dev --extra pipelines pyproject.toml requirements/dev.in -o requirements/dev.txt
 	echo uv | $(COMPILE) --upgrade - -o requirements/uv.txt
+	$(COMPILE) --upgrade requirements/streams.in -o requirements/streams.txt
 
 clean: ## remove everything that make made
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
@@ -83,18 +93,35 @@ clean: ## remove everything that make made
 	$(UV) pip install -q --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Other stream processors want other versions of what we use.
+.tools/streams/.installed: requirements/streams.txt | .venv/.created
+	$(UV) venv -q --allow-existing --python $(BIN)/python .tools/streams
+	$(UV) pip install -q --python .tools/streams/bin/python --require-hashes -r requirements/streams.txt
+	@touch $@
+
 # --- the Java side: other people's software that the tests run against ours ---
 
 .tools/.java:
 	tests/java/install-java
 	@mkdir -p $(@D) && touch $@
 
+.tools/.postgres: tests/pipelines/install-postgres
+	tests/pipelines/install-postgres
+	@mkdir -p $(@D) && touch $@
+
 $(JARS)/.fetched: tests/java/kafka-$(KAFKA).pom.xml | .tools/.java
 $(OLD_JARS)/.fetched: tests/java/kafka-clients-$(OLD_KAFKA).pom.xml | .tools/.java
 $(ZOOKEEPER_JARS)/.fetched: tests/java/zookeeper-$(ZOOKEEPER).pom.xml | .tools/.java
-$(JARS)/.fetched $(OLD_JARS)/.fetched $(ZOOKEEPER_JARS)/.fetched:
+$(MONGO_JARS)/.fetched: tests/java/mongo-java-server-$(MONGO).pom.xml | .tools/.java
+$(JARS)/.fetched $(OLD_JARS)/.fetched $(ZOOKEEPER_JARS)/.fetched $(MONGO_JARS)/.fetched:
 	rm -rf $(@D)
 	mvn -q -B -Dstyle.color=never -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
+	@touch $@
+
+# A Schema Registry with Confluent's HTTP API; its own pom names a parent that repositories may lack, so no pom of ours.
+$(REGISTRY)/.fetched: | .tools/.java
+	rm -rf $(@D) && mkdir -p $(@D)
+	cd $(@D) && mvn -q -B -Dstyle.color=never dependency:unpack -Dartifact=io.apicurio:apicurio-registry-app:$(APICURIO):tar.gz:all -DoutputDirectory=$(CURDIR)/$(@D)
 	@touch $@
 
 $(DRIVER): tests/java/ClientDriver.java $(JARS)/.fetched

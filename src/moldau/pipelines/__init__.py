@@ -1,0 +1,13 @@
+"""Declared pipelines that Spark Structured Streaming runs: topics, files and tables in; views; topics and tables out.
+
+    from moldau.pipelines import Pipeline
+
+The model is in `spec.py`, the kinds of sources and sinks in `kinds.py`; docs/pipelines.md is for users.
+"""
+
+from moldau.pipelines.files import load
+from moldau.pipelines.problems import PipelineError, Problem
+from moldau.pipelines.python_file import Pipeline
+from moldau.pipelines.spec import PipelineSpec
+
+__all__ = ["Pipeline", "PipelineError", "PipelineSpec", "Problem", "load"]

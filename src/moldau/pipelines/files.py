@@ -1,0 +1,41 @@
+"""From a file to a spec: YAML or Python, by the file's name."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from moldau.pipelines import python_file, yaml_file
+from moldau.pipelines.check import check, check_names, in_order
+from moldau.pipelines.draft import Draft, build
+from moldau.pipelines.problems import PipelineError, Place, Problem
+from moldau.pipelines.settings import override
+from moldau.pipelines.spec import PipelineSpec
+
+READERS = {".yaml": yaml_file.read, ".yml": yaml_file.read, ".py": python_file.read}
+
+
+def load(
+    path: str | Path, bootstrap: str | None = None, settings: Mapping[str, str] | None = None, ask: bool = False
+) -> PipelineSpec:
+    """The pipeline of the file, each of its entries sound; whether they go together, `check` says.
+
+    Raises PipelineError with all that is wrong with the file, in the order of its lines; with `ask`, also what clusters
+    and databases have to say about the entries that are sound.
+    """
+    draft = override(read(path), settings or {})
+    spec, problems = build(draft, bootstrap)
+    if problems:
+        broken = draft.names() - {*spec.sources, *spec.views}
+        more = check(spec, broken) if ask else check_names(spec, broken)
+        raise PipelineError(in_order([*problems, *more]))
+    return spec
+
+
+def read(path: str | Path) -> Draft:
+    """As written, not yet looked at. Raises PipelineError if it cannot be read."""
+    path = Path(path)
+    reader = READERS.get(path.suffix)
+    if reader is None:
+        raise PipelineError([Problem(Place(str(path), 1), "a pipeline is a .yaml or a .py file")])
+    if not path.is_file():
+        raise PipelineError([Problem(Place(str(path), 1), "there is no such file")])
+    return reader(path)

@@ -1,0 +1,139 @@
+"""What Spark's analysis finds in a pipeline file, without a query started: it is told with the line in the file."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from moldau.pipelines.check import check_frames
+from moldau.pipelines.graph import build
+from moldau.pipelines.kinds import Context
+from tests.pipelines.writing import spec_of, write
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+BAD_FILES = {
+    "a column that is not there": (
+        """\
+        name: bad
+        sources: {beats: {rate: 1}}
+        views:
+          largest: |
+            SELECT
+              max(vale) AS largest
+            FROM beats
+          follows: SELECT * FROM largest
+        sinks: {out: {from: follows, console: 20}}
+        """,
+        ["bad.yaml:6: view 'largest': there is no column 'vale' (did you mean 'value' or 'timestamp'?)"],
+    ),
+    "sql that is none": (
+        """\
+        name: bad
+        sources: {beats: {rate: 1}}
+        views:
+          all: |
+            SELECT *
+            FORM beats
+        sinks: {out: {from: all, console: 20}}
+        """,
+        ["bad.yaml:6: view 'all': Syntax error at or near 'beats': extra input 'beats'."],
+    ),
+    "a function that is not there": (
+        """\
+        name: bad
+        sources: {beats: {rate: 1}}
+        views: {all: "SELECT valu(value) FROM beats"}
+        sinks: {out: {from: all, console: 20}}
+        """,
+        ["bad.yaml:3: view 'all': Cannot resolve routine `valu`"],
+    ),
+    "a key that is no column": (
+        """\
+        name: bad
+        sources: {beats: {rate: 1}}
+        sinks:
+          out:
+            from: beats
+            sqlite: beats.db
+            table: beats
+            key: [value, timestmp]
+        """,
+        ["bad.yaml:8: sink 'out': 'beats' has no column 'timestmp' for its 'key' (did you mean 'timestamp'?)"],
+    ),
+    "a condition that does not go": (
+        """\
+        name: bad
+        sources: {beats: {rate: 1}}
+        sinks:
+          out:
+            from: beats
+            sqlite: beats.db
+            table: beats
+            key: value
+            delete_when: vale > 3
+        """,
+        ["bad.yaml:9: sink 'out': 'delete_when': there is no column 'vale' (did you mean 'value' or 'timestamp'?)"],
+    ),
+    "a watermark that is no column": (
+        """\
+        name: bad
+        sources:
+          beats:
+            rate: 1
+            watermark: at 1 day
+        sinks: {out: {from: beats, console: 20}}
+        """,
+        ["bad.yaml:5: source 'beats': there is no column 'at' (did you mean 'value' or 'timestamp'?)"],
+    ),
+}
+BAD_FUNCTIONS = """\
+    from moldau.pipelines import Pipeline
+
+    pipeline = Pipeline("bad")
+    pipeline.source("beats", rate=1)
+
+    @pipeline.view
+    def misspelled(beats):
+        kept = beats.where("value > 3")
+        return kept.select("vale")
+
+    @pipeline.view
+    def failing(beats):
+        return beats.select(no_such_name)
+
+    @pipeline.view
+    def forgetful(beats):
+        beats.select("value")
+
+    pipeline.sink("out", from_=["misspelled", "failing", "forgetful"], console=20)
+    """
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_what_spark_refuses_is_told_with_its_line(name: str, tmp_path: Path, spark: SparkSession) -> None:
+    text, expected = BAD_FILES[name]
+    assert _problems(write(tmp_path, "bad.yaml", text), spark) == expected
+
+
+def test_what_a_function_raises_is_told_with_its_line(tmp_path: Path, spark: SparkSession) -> None:
+    assert _problems(write(tmp_path, "bad.py", BAD_FUNCTIONS), spark) == [
+        "bad.py:9: view 'misspelled': there is no column 'vale' (did you mean 'value' or 'timestamp'?)",
+        "bad.py:13: view 'failing': NameError: name 'no_such_name' is not defined",
+        "bad.py:15: view 'forgetful': TypeError: the function must return a data frame, not NoneType",
+    ]
+
+
+def _problems(path: Path, spark: SparkSession) -> list[str]:
+    spec = spec_of(path)
+    frames = build(spec, Context(spark, spec, spec.storage))
+    return [str(problem).replace(f"{path.parent}/", "") for problem in check_frames(spec, frames.found)]
+
+
+@pytest.mark.parametrize("name", ["visits.yaml", "visits.py"])
+def test_the_examples_are_right_and_alike(name: str, spark: SparkSession) -> None:
+    spec = spec_of(EXAMPLES / name)
+    frames = build(spec, Context(spark, spec, spec.storage))
+    assert check_frames(spec, frames.found) == []
+    counts = frames.of("counts")
+    assert counts is not None
+    assert counts.dtypes == [("organisation", "string"), ("day", "string"), ("visits", "bigint")]

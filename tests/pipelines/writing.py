@@ -1,0 +1,39 @@
+"""Pipeline files for tests, written where pytest says, and what is wrong with them without the directory's name."""
+
+from pathlib import Path
+from textwrap import dedent
+
+from moldau.pipelines.check import check_names, in_order
+from moldau.pipelines.draft import build
+from moldau.pipelines.files import read
+from moldau.pipelines.problems import PipelineError
+from moldau.pipelines.spec import PipelineSpec
+
+
+def write(directory: Path, name: str, text: str) -> Path:
+    path = directory / name
+    path.write_text(dedent(text))
+    return path
+
+
+def spec_of(path: Path) -> PipelineSpec:
+    """Of a file without a fault, asking no cluster."""
+    spec, problems = build(read(path))
+    assert problems == []
+    return spec
+
+
+def problems_of(path: Path) -> list[str]:
+    """All that is wrong with the file as far as it can be said without asking anybody."""
+    try:
+        draft = read(path)
+    except PipelineError as error:
+        return _short(path, str(error).splitlines())
+    spec, problems = build(draft)
+    broken = draft.names() - {*spec.sources, *spec.views}
+    found = in_order([*problems, *check_names(spec, broken)])
+    return _short(path, [str(problem) for problem in found])
+
+
+def _short(path: Path, lines: list[str]) -> list[str]:
+    return [line.replace(f"{path.parent}/", "") for line in lines]
