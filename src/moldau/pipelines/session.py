@@ -1,0 +1,176 @@
+"""The Spark session of a run: the same pipeline on this machine, a standalone cluster or through Spark Connect.
+
+Defaults suit a small machine; the pipeline's own `spark` settings win over all of them. Spark's words go to `spark.log`
+in the pipeline's storage, not to the terminal: what a user must know comes back as an exception.
+"""
+
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import moldau
+from moldau.pipelines.jars import cache_directory, connector_jars
+from moldau.pipelines.java import home_for_spark, java_home
+from moldau.pipelines.spec import PipelineSpec
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+LOCAL_REALTIME = "local[16]"
+"""In real-time mode every task of every stage holds a slot for as long as the query runs."""
+
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+_LOG_TAIL_LINES = 5
+
+_SQL_DEFAULTS = {
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.session.timeZone": "UTC",  # a day is the same day on every machine
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+_START_DEFAULTS = {
+    "spark.driver.memory": "2g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+class SessionFailed(Exception):
+    """Spark did not start; the message has the end of what it said."""
+
+
+def session(
+    spec: PipelineSpec, master: str | None = None, remote: str | None = None, realtime: bool = False
+) -> "SparkSession":
+    """Start Spark here, or reach one that runs elsewhere. A session of this process is taken as it is."""
+    if remote:
+        return _connect(spec, remote)
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    with SparkContext._lock:
+        running = SparkContext._active_spark_context is not None
+    return (
+        SparkSession.builder.getOrCreate() if running else SparkSession(_start(spec, settings(spec, master, realtime)))
+    )
+
+
+def settings(spec: PipelineSpec, master: str | None = None, realtime: bool = False) -> dict[str, str]:
+    """What Spark in this process is started with."""
+    chosen = master or spec.spark.get("spark.master") or (LOCAL_REALTIME if realtime else LOCAL)
+    is_local = chosen.startswith("local")
+    made = {
+        **_SQL_DEFAULTS,
+        **_START_DEFAULTS,
+        **(_LOCAL_DEFAULTS if is_local else {}),
+        "spark.app.name": spec.name,
+        "spark.sql.warehouse.dir": (spec.storage / "warehouse").absolute().as_uri(),
+        **spec.spark,
+        "spark.master": chosen,
+        "spark.jars": _joined(spec.spark.get("spark.jars"), *_connector(spec.spark)),
+    }
+    quiet = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
+    made["spark.driver.extraJavaOptions"] = f"{quiet} {made.get('spark.driver.extraJavaOptions', '')}".strip()
+    if not is_local:
+        made["spark.submit.pyFiles"] = _joined(made.get("spark.submit.pyFiles"), str(packed_package()))
+    return {name: value for name, value in made.items() if value}
+
+
+def packed_package() -> Path:
+    """Moldau as a zip file, for the Python workers of machines that do not have it."""
+    root = Path(moldau.__file__).parent
+    target = Path(tempfile.mkdtemp(prefix="moldau-package-")) / "moldau.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted(root.rglob("*.py")):
+            packed.write(path, Path(root.name) / path.relative_to(root))
+    return target
+
+
+def _connector(given: Mapping[str, str]) -> list[str]:
+    """Our jars, unless the pipeline brings the connector itself."""
+    if any("spark-sql-kafka" in given.get(name, "") for name in ("spark.jars", "spark.jars.packages")):
+        return []
+    return [str(jar) for jar in connector_jars()]
+
+
+def _joined(*parts: str | None) -> str:
+    return ",".join(filter(None, parts))
+
+
+def _start(spec: PipelineSpec, made: Mapping[str, str]) -> "SparkContext":
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # no type information
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+
+    os.environ["JAVA_HOME"] = str(home_for_spark(java_home(), cache_directory()))
+    os.environ.setdefault("PYSPARK_PYTHON", made.get("spark.pyspark.python", sys.executable))
+    conf = SparkConf(loadDefaults=False).setAll(list(made.items()))
+    log = _fresh_log(spec.storage)
+    try:
+        return SparkContext(conf=conf, gateway=_launch(conf, log))
+    except (PySparkRuntimeError, Py4JError) as error:
+        raise SessionFailed(f"Spark did not start with master {made['spark.master']}: {_why(error, log)}") from error
+
+
+def _launch(conf: "SparkConf", log: Path) -> object:
+    """The JVM, its standard error in the log: PySpark alone would leave it on the terminal."""
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return SparkContext._gateway
+    with log.open("ab") as errors:
+        return launch_gateway(conf, popen_kwargs={"stderr": errors})  # type: ignore[no-untyped-call]
+
+
+def _fresh_log(storage: Path) -> Path:
+    """The log of the run before is kept once."""
+    storage.mkdir(parents=True, exist_ok=True)
+    log = storage / "spark.log"
+    if log.exists():
+        log.replace(log.with_suffix(".log.1"))
+    return log
+
+
+def _why(error: Exception, log: Path) -> str:
+    cause = getattr(error, "java_exception", None)
+    if cause is not None:
+        return str(cause.getMessage() or cause.toString())
+    said = log.read_text(errors="replace").splitlines()
+    return " / ".join(line.strip() for line in said[-_LOG_TAIL_LINES:] if line.strip()) or str(error)
+
+
+def _connect(spec: PipelineSpec, remote: str) -> "SparkSession":
+    """A session of a Spark Connect server. What only a start can set is the server's own business."""
+    from pyspark.sql import SparkSession
+
+    spark: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
+    own = {name: value for name, value in spec.spark.items() if name.startswith("spark.sql.")}
+    for name, value in {**_SQL_DEFAULTS, **own}.items():
+        spark.conf.set(name, value)
+    if not _has_connector(spark):
+        jars = ",".join(map(str, connector_jars()))
+        raise SessionFailed(f"the Spark at {remote} has no Kafka connector: start it with --jars {jars}")
+    spark.addArtifacts(str(packed_package()), pyfile=True)
+    return spark
+
+
+def _has_connector(spark: "SparkSession") -> bool:
+    """Jars cannot be sent after the start: Spark 4.2 then reads topics, but fails to write them (ClassCastException)."""
+    from pyspark.errors import AnalysisException
+
+    unread = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "unread"}
+    try:
+        return len(spark.read.format("kafka").options(**unread).load().schema) > 0
+    except AnalysisException:
+        return False

@@ -1,0 +1,198 @@
+"""`topic`: each row becomes a record.
+
+At least once: after a crash Spark writes its last batch again. With a `key` and a compacted topic, or a reader that
+keeps the newest of each key, the result is the same. Exactly once needs transactions: it has its place in `delivery`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from moldau.pipelines.kinds import FORMATS, Context, format_kind
+from moldau.pipelines.options import Option, choice, mapping, names, text
+from moldau.pipelines.problems import PipelineError, Place, Problem, near, suggestion
+from moldau.pipelines.sinks.batches import COLUMNS, DELETE_WHEN
+from moldau.pipelines.spec import PipelineSpec, SinkSpec
+from moldau.pipelines.topics import ClusterError, client_problems, cluster_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import DataType
+
+AT_LEAST_ONCE, EXACTLY_ONCE = "at least once", "exactly once"
+ONE_COLUMN_FORMATS = ("raw", "text")
+NESTED = ("struct", "array", "map", "variant")
+BROKERS_DEFAULT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """How to make a topic that is not there."""
+
+    partitions: int = BROKERS_DEFAULT
+    replicas: int = BROKERS_DEFAULT
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+def new_topic(value: Any) -> NewTopic | None:
+    """`true` for the broker's defaults, or what is to differ from them."""
+    if isinstance(value, bool):
+        return NewTopic() if value else None
+    try:
+        given = mapping(value)
+        numbers = {name: int(given.pop(name, BROKERS_DEFAULT)) for name in ("partitions", "replication.factor")}
+    except ValueError:
+        raise ValueError("true, or such as {partitions: 6, replication.factor: 3, cleanup.policy: compact}") from None
+    return NewTopic(numbers["partitions"], numbers["replication.factor"], given)
+
+
+def header_columns(value: Any) -> dict[str, str]:
+    """A list of columns, or names of headers with the column of each."""
+    return mapping(value) if isinstance(value, Mapping) else {name: name for name in names(value)}
+
+
+class TopicSink:
+    guarantee = AT_LEAST_ONCE
+    options: tuple[Option, ...] = (
+        Option("topic", text, "the topic", required=True),
+        Option("format", choice(*FORMATS), "what the values become", default="json"),
+        Option("key", names, "the columns of the key: one is its text, several are a JSON object"),
+        Option(
+            "headers", header_columns, "columns that become headers too, or {HEADER: COLUMN}; `_headers` are passed on"
+        ),
+        COLUMNS,
+        DELETE_WHEN,
+        Option(
+            "create", new_topic, "make the topic if it is not there: true, or {partitions: 6, cleanup.policy: compact}"
+        ),
+        Option("delivery", choice(AT_LEAST_ONCE, EXACTLY_ONCE), "how often a row comes", default=AT_LEAST_ONCE),
+        Option("bootstrap", text, "the cluster, if it is not the pipeline's"),
+        Option("client", mapping, "properties of Kafka clients, in Java's names"),
+    )
+
+    def check(self, sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem]:
+        owner = f"sink {sink.name!r}"
+        if sink.options["delivery"] == EXACTLY_ONCE:
+            message = f"{owner}: {EXACTLY_ONCE!r} to a topic needs transactions, which cannot be used yet"
+            hint = f"{AT_LEAST_ONCE!r} with a `key` and `cleanup.policy: compact` gives the same end result"
+            yield Problem(_place(sink, "delivery"), message, hint)
+        if sink.options["delete_when"] and not sink.options["key"]:
+            yield Problem(
+                _place(sink, "delete_when"), f"{owner}: 'delete_when' needs 'key'", "which key is to be deleted?"
+            )
+        wrong = list(client_problems(owner, sink.options, pipeline, _place(sink, "client")))
+        yield from wrong
+        if not wrong:
+            yield from _not_there(sink, pipeline)
+
+    def attach(self, sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataStreamWriter":
+        cluster = cluster_of(context.pipeline, sink.options)
+        wanted: NewTopic | None = sink.options["create"]
+        if wanted:
+            cluster.create(sink.options["topic"], wanted.partitions, wanted.replicas, wanted.configs)
+        writer = records(sink, rows, context).writeStream.format("kafka").options(**cluster.spark_options())
+        return writer.option("topic", sink.options["topic"])
+
+
+KIND = TopicSink()
+
+
+def _place(sink: SinkSpec, option: str) -> Place:
+    return sink.places.get(option, sink.place)
+
+
+def _not_there(sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem]:
+    cluster = cluster_of(pipeline, sink.options)
+    try:
+        there = cluster.topics()
+    except ClusterError as error:
+        yield Problem(_place(sink, "bootstrap"), f"sink {sink.name!r}: {error}")
+        return
+    topic = sink.options["topic"]
+    if topic not in there and not sink.options["create"]:
+        message = f"sink {sink.name!r}: there is no topic {topic!r} at {cluster.bootstrap}"
+        yield Problem(_place(sink, "topic"), message, near(topic, there) or "`create: true` makes it")
+
+
+def records(sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataFrame":
+    """Rows as Spark's connector takes them: `key`, `value` and `headers`."""
+    from pyspark.sql import functions as F
+
+    types = {found.name: found.dataType for found in rows.schema.fields}
+    _refuse_unknown(sink, types)
+    value_rows = rows.select(*map(_column, _value_columns(sink, rows.columns)))
+    value = format_kind(sink.options["format"]).encode(
+        F.struct(*map(_column, value_rows.columns)), value_rows.schema, sink, context
+    )
+    if sink.options["delete_when"]:
+        value = F.when(F.coalesce(F.expr(sink.options["delete_when"]), F.lit(False)), None).otherwise(value)
+    made = [value.alias("value")]
+    if sink.options["key"]:
+        made.append(_key(sink.options["key"], types).alias("key"))
+    if sink.options["headers"]:
+        made.append(_headers(sink.options["headers"], types).alias("headers"))
+    return rows.select(*made)
+
+
+def _value_columns(sink: SinkSpec, there: list[str]) -> list[str]:
+    """Those named; else all without `_` in front, and in a format of one column without the key's and the headers'."""
+    if sink.options["columns"]:
+        return list(sink.options["columns"])
+    elsewhere: set[str] = set()
+    if sink.options["format"] in ONE_COLUMN_FORMATS:
+        elsewhere = {*(sink.options["key"] or ()), *(sink.options["headers"] or {}).values()}
+    return [name for name in there if not name.startswith("_") and name not in elsewhere]
+
+
+def _refuse_unknown(sink: SinkSpec, types: "Mapping[str, DataType]") -> None:
+    for option in ("key", "headers", "columns"):
+        given = sink.options[option] or ()
+        for name in given.values() if isinstance(given, Mapping) else given:
+            if name not in types:
+                message = f"sink {sink.name!r}: its rows have no column {name!r} for {option!r}"
+                raise PipelineError([Problem(_place(sink, option), message, suggestion(name, types))])
+
+
+def _column(name: str) -> "Column":
+    from pyspark.sql import functions as F
+
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _key(columns: tuple[str, ...], types: "Mapping[str, DataType]") -> "Column":
+    from pyspark.sql import functions as F
+
+    if len(columns) == 1:
+        return _bytes(columns[0], types)
+    return F.to_json(F.struct(*map(_column, columns)), {"ignoreNullFields": "false"}).cast("binary")
+
+
+def _bytes(name: str, types: "Mapping[str, DataType]") -> "Column":
+    """Bytes as they are, nested values as JSON, anything else as its text."""
+    from pyspark.sql import functions as F
+
+    kind = types[name].typeName()
+    if kind == "binary":
+        return _column(name)
+    return F.to_json(_column(name)).cast("binary") if kind in NESTED else _column(name).cast("string").cast("binary")
+
+
+def _headers(columns: Mapping[str, str], types: "Mapping[str, DataType]") -> "Column":
+    from pyspark.sql import functions as F
+
+    own = [
+        F.struct(F.lit(header).alias("key"), _bytes(column, types).alias("value"))
+        for header, column in columns.items()
+        if not _are_headers(types[column])
+    ]
+    passed_on = [
+        F.coalesce(_column(column), F.array().cast(types[column]))
+        for column in columns.values()
+        if _are_headers(types[column])
+    ]
+    return F.concat(*passed_on, *([F.array(*own)] if own else []))
+
+
+def _are_headers(found: "DataType") -> bool:
+    return found.simpleString() == "array<struct<key:string,value:binary>>"

@@ -1,0 +1,309 @@
+"""A Kafka cluster as pipelines see it: its settings for either client, and what is asked of it before Spark starts.
+
+Properties of clients are written in Java's names, as in every Kafka guide. Spark's connector takes them as they are;
+librdkafka, which asks here, gets them in its own, and only those that it shares with Java's clients.
+"""
+
+import logging
+import re
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
+
+from moldau.pipelines.problems import Place, Problem
+from moldau.pipelines.spec import PipelineSpec
+
+REACH_TIMEOUT_S = 5.0
+REQUEST_TIMEOUT_S = 10.0
+RETRY_S = 0.1
+DEFAULT_PORT = 9092
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+Offsets = dict[str, dict[int, int]]
+"""Topic, partition, offset."""
+
+EARLIEST, LATEST = -2, -1
+"""Spark's numbers for them, and Kafka's."""
+
+
+class ClusterError(Exception):
+    """The cluster does not answer, or not as needed; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """`client`: properties in Java's names, as pairs, so that clusters can be compared and be keys."""
+
+    bootstrap: str
+    client: tuple[tuple[str, str], ...] = ()
+
+    def settings(self) -> dict[str, Any]:
+        """For librdkafka."""
+        return {"bootstrap.servers": self.bootstrap, "logger": _silent(), **librdkafka(dict(self.client))}
+
+    def spark_options(self) -> dict[str, str]:
+        """For Spark's connector."""
+        return {"kafka.bootstrap.servers": self.bootstrap} | {f"kafka.{name}": value for name, value in self.client}
+
+    def topics(self) -> dict[str, list[int]]:
+        """All that are not Kafka's own, with the numbers of their partitions."""
+        with self._admin() as admin:
+            found = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+        return {name: sorted(topic.partitions) for name, topic in found.items() if name not in INTERNAL_TOPICS}
+
+    def create(self, topic: str, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
+        """Whether it was made; False: it was there. -1 leaves the broker's default."""
+        with self._admin() as admin:
+            wanted = NewTopic(topic, partitions, replicas, config=dict(configs))
+            [made] = admin.create_topics([wanted], request_timeout=REQUEST_TIMEOUT_S).values()
+            try:
+                made.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+                return False
+            _wait_until_known(admin, topic)
+        return True
+
+    def offsets_of_group(self, group: str, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+        """Where the group would go on; partitions without a committed offset are left out."""
+        with self._consumer(group) as consumer:
+            found = _offsets(_when_ready(lambda: consumer.committed(_all(partitions), timeout=REQUEST_TIMEOUT_S)))
+        kept = {
+            topic: {number: offset for number, offset in offsets.items() if offset >= 0}
+            for topic, offsets in found.items()
+        }
+        return {topic: offsets for topic, offsets in kept.items() if offsets}
+
+    def offsets_at(self, timestamp_ms: int, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+        """The first record of that time or later in each partition; the end where there is none."""
+        with self._consumer() as consumer:
+            found = _offsets(consumer.offsets_for_times(_all(partitions, timestamp_ms), timeout=REQUEST_TIMEOUT_S))
+            return {
+                topic: {
+                    number: offset if offset >= 0 else _end(consumer, topic, number)
+                    for number, offset in offsets.items()
+                }
+                for topic, offsets in found.items()
+            }
+
+    def ends(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+        """The next offset of each partition."""
+        with self._consumer() as consumer:
+            return {
+                topic: {number: _end(consumer, topic, number) for number in numbers}
+                for topic, numbers in partitions.items()
+            }
+
+    @contextmanager
+    def _admin(self) -> Iterator[AdminClient]:
+        """Kept until all has been asked: one that is given up answers nothing more."""
+        self._knock()
+        with _asking(self):
+            yield AdminClient(self.settings())
+
+    @contextmanager
+    def _consumer(self, group: str = "moldau-look-up") -> Iterator[Consumer]:
+        self._knock()
+        with _asking(self):
+            consumer = Consumer({**self.settings(), "group.id": group, "enable.auto.commit": False})
+            try:
+                yield consumer
+            finally:
+                consumer.close()
+
+    def _knock(self) -> None:
+        """librdkafka alone would try for a long time without a word."""
+        reasons = []
+        for address in self.bootstrap.split(","):
+            try:
+                socket.create_connection(_host_and_port(address.strip()), REACH_TIMEOUT_S).close()
+                return
+            except OSError as error:
+                reasons.append(error.strerror or str(error))
+        raise ClusterError(f"no broker answers at {self.bootstrap} ({reasons[-1]})")
+
+
+def cluster_of(pipeline: PipelineSpec, options: Mapping[str, Any] | None = None) -> Cluster:
+    """The pipeline's cluster, or the one that the options of a source or a sink name.
+
+    Another cluster has nothing of the pipeline's client properties: they may hold a password.
+    """
+    own = options or {}
+    bootstrap = own.get("bootstrap") or pipeline.bootstrap
+    shared = pipeline.client if bootstrap == pipeline.bootstrap else {}
+    return Cluster(bootstrap, tuple(sorted({**shared, **(own.get("client") or {})}.items())))
+
+
+def client_problems(owner: str, options: Mapping[str, Any], pipeline: PipelineSpec, place: Place) -> Iterator[Problem]:
+    """Properties that Spark sets itself or librdkafka cannot take, so that a run would end at its start."""
+    cluster = cluster_of(pipeline, options)
+    for name, _ in cluster.client:
+        if name in _SPARKS_OWN:
+            yield Problem(place, f"{owner}: the client property {name!r} cannot be set", _SPARKS_OWN[name])
+    try:
+        cluster.settings()
+    except ClusterError as error:
+        yield Problem(place, f"{owner}: {error}")
+
+
+# --- properties of clients ---
+
+_SPARKS_OWN = {
+    "auto.offset.reset": "a source has `starting` for it",
+    "enable.auto.commit": "Spark keeps the position itself",
+    "interceptor.classes": "Spark does not take them",
+    "key.deserializer": "a source has `format` for it",
+    "key.serializer": "a sink has `format` for it",
+    "value.deserializer": "a source has `format` for it",
+    "value.serializer": "a sink has `format` for it",
+}
+
+_SAME_IN_BOTH = frozenset(
+    {
+        "client.dns.lookup",
+        "client.id",
+        "client.rack",
+        "connections.max.idle.ms",
+        "metadata.max.age.ms",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "request.timeout.ms",
+        "retry.backoff.ms",
+        "sasl.kerberos.service.name",
+        "sasl.mechanism",
+        "security.protocol",
+        "ssl.cipher.suites",
+        "ssl.key.password",
+    }
+)
+_OTHER_NAME = {
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+}
+_JAAS = re.compile(r"\.(?:Plain|Scram)LoginModule\s+\w+\s+(.*?);?\s*$", re.DOTALL)
+_JAAS_FIELD = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|(\S+))""")
+
+
+def librdkafka(properties: Mapping[str, str]) -> dict[str, str]:
+    """Java's properties in librdkafka's names: those of the connection, which every kind of client takes."""
+    made = {name: value for name, value in properties.items() if name in _SAME_IN_BOTH}
+    made |= {_OTHER_NAME[name]: value for name, value in properties.items() if name in _OTHER_NAME}
+    if "ssl.endpoint.identification.algorithm" in properties:
+        made["ssl.endpoint.identification.algorithm"] = properties["ssl.endpoint.identification.algorithm"] or "none"
+    return made | _login(properties) | _trusted(properties) | _own_key(properties)
+
+
+def _login(properties: Mapping[str, str]) -> dict[str, str]:
+    """The user and password, which Java's clients have in one text."""
+    if "sasl.jaas.config" not in properties:
+        return {}
+    module = _JAAS.search(properties["sasl.jaas.config"])
+    if module is None:
+        raise ClusterError("of 'sasl.jaas.config' only PlainLoginModule and ScramLoginModule can be used")
+    fields = {name: re.sub(r"\\(.)", r"\1", a) or b or c for name, a, b, c in _JAAS_FIELD.findall(module[1])}
+    return {f"sasl.{name}": fields[name] for name in ("username", "password") if name in fields}
+
+
+def _trusted(properties: Mapping[str, str]) -> dict[str, str]:
+    if "ssl.truststore.location" not in properties:
+        return {}
+    if properties.get("ssl.truststore.type", "JKS").upper() != "PEM":
+        raise ClusterError("'ssl.truststore.location' must be a PEM file, with 'ssl.truststore.type: PEM'")
+    return {"ssl.ca.location": properties["ssl.truststore.location"]}
+
+
+def _own_key(properties: Mapping[str, str]) -> dict[str, str]:
+    if "ssl.keystore.location" not in properties:
+        return {}
+    location = properties["ssl.keystore.location"]
+    kind = properties.get("ssl.keystore.type", "JKS").upper()
+    if kind == "PEM":
+        return {"ssl.certificate.location": location, "ssl.key.location": location}
+    if kind != "PKCS12":
+        raise ClusterError("'ssl.keystore.location' must be a PEM or PKCS12 file, and 'ssl.keystore.type' say so")
+    password = properties.get("ssl.keystore.password")
+    return {"ssl.keystore.location": location} | ({"ssl.keystore.password": password} if password else {})
+
+
+# --- asking ---
+
+_COORDINATOR_NOT_READY = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+
+
+@contextmanager
+def _asking(cluster: Cluster) -> Iterator[None]:
+    """What Kafka refuses, in one line."""
+    try:
+        yield
+    except KafkaException as error:
+        words = error.args[0].str().removeprefix("Broker: ").removeprefix("Local: ")
+        raise ClusterError(f"the cluster at {cluster.bootstrap} says: {words}") from error
+
+
+def _wait_until_known(admin: AdminClient, topic: str) -> None:
+    """The controller answers before every broker has heard of the topic; a reader that came now would not find it."""
+    deadline = time.monotonic() + REQUEST_TIMEOUT_S
+    while topic not in admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics:
+        if time.monotonic() > deadline:
+            raise ClusterError(f"topic {topic!r} was made, but the brokers do not know it yet")
+        time.sleep(RETRY_S)
+
+
+def _when_ready(ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
+    """A group's coordinator that has just been elected must load what it knows, and librdkafka does not wait for it."""
+    deadline = time.monotonic() + REQUEST_TIMEOUT_S
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in _COORDINATOR_NOT_READY or time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_S)
+
+
+def _all(partitions: Mapping[str, Iterable[int]], offset: int = 0) -> list[TopicPartition]:
+    return [TopicPartition(topic, number, offset) for topic, numbers in partitions.items() for number in numbers]
+
+
+def _offsets(found: Iterable[TopicPartition]) -> Offsets:
+    offsets: Offsets = {}
+    for item in found:
+        if item.error:
+            raise KafkaException(item.error)
+        offsets.setdefault(item.topic, {})[item.partition] = item.offset
+    return offsets
+
+
+def _end(consumer: Consumer, topic: str, partition: int) -> int:
+    _, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=REQUEST_TIMEOUT_S)
+    return int(high)
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    place = address.rpartition("://")[2]
+    host, _, port = place.rpartition(":")
+    if not port.isdigit() or place.endswith("]"):
+        return place.strip("[]"), DEFAULT_PORT
+    return host.strip("[]"), int(port)
+
+
+def _silent() -> logging.Logger:
+    """For librdkafka: what matters comes back as an error."""
+    logger = logging.getLogger("moldau.librdkafka")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger

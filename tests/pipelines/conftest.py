@@ -1,0 +1,61 @@
+"""One Spark for all tests of pipelines, and a cluster: Moldau, then Apache Kafka, for each test that asks for one."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import moldau.testing
+from bench.kafka import start_kafka
+from moldau.pipelines.session import session
+from tests.pipelines.clusters import Cluster
+from tests.pipelines.registries import RegistryServer
+from tests.pipelines.registry_server import registry_server
+from tests.pipelines.specs import pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """The one session of the test run, as `moldau pipeline run` makes it, on two cores."""
+    spec = pipeline(storage=tmp_path_factory.mktemp("spark"), spark={"spark.sql.shuffle.partitions": "2"})
+    started = session(spec, master="local[2]")
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session", params=["moldau", "kafka-4.3.1"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A running broker, at `cluster.bootstrap`. Its topics outlive a test: take `cluster.new_topic()`."""
+    if request.param == "moldau":
+        with moldau.testing.broker() as broker:
+            yield Cluster(request.param, broker.bootstrap)
+    else:
+        with start_kafka() as server:
+            yield Cluster(request.param, server.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def moldau_cluster_only() -> Iterator[Cluster]:
+    """For tests that need topics but show nothing about a broker."""
+    with moldau.testing.broker() as broker:
+        yield Cluster("moldau", broker.bootstrap)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Path:
+    """A pipeline's storage."""
+    return tmp_path / f"pipeline-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[RegistryServer]:
+    """A Schema Registry. Its subjects outlive a test: take `registry.new_topic()`."""
+    with registry_server() as url:
+        yield RegistryServer(url)

@@ -1,0 +1,133 @@
+"""Files in, files and a terminal out, and the rate source: what needs no cluster."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from moldau.pipelines.kinds import Context, sink_kind, source_kind
+from moldau.pipelines.problems import PipelineError
+from moldau.pipelines.spec import PipelineSpec
+from tests.pipelines.specs import pipeline, sink, source
+from tests.pipelines.streams import rows_of, run_to_end
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def opened(spark: "SparkSession", spec: PipelineSpec, **options: Any) -> "tuple[DataFrame, DataFrame | None]":
+    reading = source_kind("files").read(source("files", **options), Context(spark, spec, spec.storage))
+    return reading.rows, reading.bad
+
+
+@pytest.fixture
+def incoming(tmp_path: Path) -> Path:
+    directory = tmp_path / "incoming"
+    directory.mkdir()
+    return directory
+
+
+def test_lines_of_text_are_rows_and_a_new_file_brings_more(
+    spark: "SparkSession", storage: Path, incoming: Path
+) -> None:
+    (incoming / "a.txt").write_text("one\n\ntwo\n")
+    rows, _ = opened(spark, pipeline(storage), files=str(incoming), format="text")
+    first = rows_of(rows, storage / "checkpoint")
+    assert sorted(row["value"] for row in first) == ["one", "two"]
+    assert {Path(row["_file"]).name for row in first} == {"a.txt"}
+    assert set(first[0]) == {"value", "_file", "_timestamp"}
+    (incoming / "b.txt").write_text("three\n")
+    assert [row["value"] for row in rows_of(rows, storage / "checkpoint")] == ["three"]
+
+
+def test_lines_of_json_are_rows_and_bad_ones_dead_letters(spark: "SparkSession", storage: Path, incoming: Path) -> None:
+    good, bad = {"name": "acme", "visits": 3}, '{"name": '
+    (incoming / "a.json").write_text(f"{json.dumps(good)}\n{bad}\n{json.dumps({'visits': 4})}\n")
+    schema = "name STRING, visits BIGINT"
+    options = {"files": str(incoming / "*.json"), "schema": schema, "required": ["name"], "as": "table"}
+    rows, letters = opened(spark, pipeline(storage), **options)
+    assert [(row["name"], row["visits"]) for row in rows.collect()] == [("acme", 3)]
+    assert letters is not None
+    found = {bytes(row["value"]).decode(): row for row in letters.collect()}
+    assert set(found) == {bad, '{"visits": 4}'}
+    assert found[bad]["topic"].endswith("a.json")
+    assert all(row["reason"] for row in found.values())
+
+
+def test_the_header_of_a_csv_file_is_no_row(spark: "SparkSession", storage: Path, incoming: Path) -> None:
+    for name in ("a", "b"):
+        (incoming / f"{name}.csv").write_text(f"Name,How Many\r\n{name},3\r\n")
+    schema = "name STRING, visits BIGINT"
+    rows, _ = opened(spark, pipeline(storage), files=str(incoming), format="csv", schema=schema, header=True)
+    found = rows_of(rows, storage / "checkpoint")
+    assert sorted((row["name"], row["visits"]) for row in found) == [("a", 3), ("b", 3)]
+
+
+def test_parquet_goes_round_through_sink_and_source_and_a_replayed_batch_adds_nothing(
+    spark: "SparkSession", storage: Path, tmp_path: Path, incoming: Path
+) -> None:
+    (incoming / "a.txt").write_text("one\ntwo\n")
+    spec = pipeline(storage)
+    context = Context(spark, spec, storage)
+    lines = source_kind("files").read(source("files", files=str(incoming), format="text"), context).rows
+    out = sink("parquet", parquet=str(tmp_path / "table"), partition_by="value", columns=["value", "_file"])
+    checkpoint = storage / "checkpoints" / out.name
+    assert sink_kind("parquet").guarantee == "exactly once"
+    run_to_end(sink_kind("parquet").attach(out, lines, context), checkpoint)
+    (checkpoint / "commits" / "0").unlink()  # as if killed after the write and before the note of it
+    (checkpoint / "commits" / ".0.crc").unlink()
+    run_to_end(sink_kind("parquet").attach(out, lines, context), checkpoint)
+
+    rows, bad = opened(spark, spec, files=str(tmp_path / "table"), format="parquet")
+    assert bad is None
+    found = rows_of(rows, storage / "again")
+    assert sorted(row["value"] for row in found) == ["one", "two"]
+    table, _ = opened(spark, spec, files=str(tmp_path / "table"), format="parquet", **{"as": "table"})
+    assert table.count() == 2
+    assert (tmp_path / "table" / "value=one").is_dir()
+
+
+def test_a_directory_with_files_of_another_checkpoint_is_refused(
+    spark: "SparkSession", storage: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "table" / "_spark_metadata").mkdir(parents=True)
+    out = sink("parquet", parquet=str(tmp_path / "table"))
+    spec = pipeline(storage)
+    [found] = sink_kind("parquet").check(out, spec)
+    assert "has files of another checkpoint" in found.message
+    rows = source_kind("rate").read(source("rate", rate=1), Context(spark, spec, storage)).rows
+    with pytest.raises(PipelineError, match="another checkpoint"):
+        sink_kind("parquet").attach(out, rows, Context(spark, spec, storage))
+    (storage / "checkpoints" / out.name).mkdir(parents=True)
+    assert list(sink_kind("parquet").check(out, spec)) == []
+
+
+def test_the_rate_source_makes_rows_and_the_console_shows_them(spark: "SparkSession", storage: Path) -> None:
+    spec = pipeline(storage)
+    context = Context(spark, spec, storage)
+    rows = source_kind("rate").read(source("rate", rate=1000), context).rows
+    assert rows.columns == ["timestamp", "value"]
+    out = sink("console", console=0, columns="value")
+    query = sink_kind("console").attach(out, rows, context).trigger(processingTime="50 milliseconds").start()
+    try:
+        while not any(progress["numInputRows"] for progress in query.recentProgress):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert "console" in query.recentProgress[-1]["sink"]["description"].lower()
+
+
+def test_problems_of_files_and_rates_are_told(storage: Path, tmp_path: Path) -> None:
+    spec = pipeline(storage)
+    nowhere = source("files", files=str(tmp_path / "nowhere"), format="text")
+    [found] = source_kind("files").check(nowhere, spec)
+    assert found.message == f"source 'rows': there is no directory {tmp_path / 'nowhere'}"
+    assert list(source_kind("files").check(source("files", files="any/*.csv", format="text"), spec)) == []
+    strict = source("files", files=str(tmp_path), format="parquet", required="name")
+    [found] = source_kind("files").check(strict, spec)
+    assert found.message == "source 'rows': parquet files take no 'required'"
+    [found] = source_kind("rate").check(source("rate", rate=1, **{"as": "table"}), spec)
+    assert found.message == "source 'rows': 'rate' is only a stream"
+    with pytest.raises(PipelineError, match="'rate' must be a whole number, 1 or more"):
+        source("rate", rate=0)
