@@ -1,0 +1,226 @@
+"""`json`: one JSON object a value. Its schema is given, inferred from samples and then fixed, or a registry's.
+
+Spark's reader (`from_json`) is lenient in ways that lose data, so beside its own verdict a value is bad if it has more
+after the object, if a number is too great for its type (1e400 would become Infinity), or if it is not UTF-8. As in
+Spark, a STRING field takes any JSON as its text, and fields that the schema does not have are left out. A value framed
+by a registry's serialiser is known by its first byte, 0, which no JSON text has.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from moldau.pipelines.formats import ddl
+from moldau.pipelines.formats.decoding import schema_problems
+from moldau.pipelines.formats.fixed import fixed
+from moldau.pipelines.formats.json_inference import infer
+from moldau.pipelines.formats.json_schema import fields_of, schema_of
+from moldau.pipelines.formats.samples import sample_values
+from moldau.pipelines.formats.single import NO_VALUE, NOT_UTF8
+from moldau.pipelines.kinds import Context
+from moldau.pipelines.options import Option, text, whole
+from moldau.pipelines.problems import PipelineError, Problem
+from moldau.pipelines.registry import (
+    REGISTER_OPTION,
+    REGISTRY_OPTIONS,
+    check_subject,
+    newest_of,
+    registered,
+)
+from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+
+FIELDS, TEXT = "fields", "text"
+"""What a value is decoded to: its fields, and the text itself for the questions that Spark does not ask."""
+CORRUPT = "__corrupt"
+FRAME_BYTES = 5
+"""A registry's serialisers put a 0 and the schema's id (4 bytes) in front."""
+SHOWN_MAX = 60
+"""Characters of a wrong value that the reason shows."""
+
+
+def schema(value: Any) -> str:
+    """`infer`, `registry`, or Spark's DDL."""
+    words = text(value).strip()
+    if words not in ("infer", "registry"):
+        ddl.fields(words)
+    return words
+
+
+class Json:
+    options = (
+        Option("schema", schema, "the fields in Spark's DDL; `infer`: from samples; `registry`: from a registry"),
+        Option("samples", whole, "how many records `schema: infer` looks at, from the topic's beginning", default=1000),
+        Option("timestamp_format", text, "Spark's pattern for times, where they are not as in ISO 8601"),
+        Option("date_format", text, "Spark's pattern for dates, where they are not as in ISO 8601"),
+        *REGISTRY_OPTIONS,
+        REGISTER_OPTION,
+    )
+
+    def check(self, source: SourceSpec, pipeline: PipelineSpec) -> Iterator[Problem]:  # noqa: ARG002
+        given = source.options.get("schema")
+        if given is None:
+            yield _no_schema(source)
+        elif given == "registry":
+            yield from check_subject(source)
+        elif given == "infer":
+            if source.kind != "topic":
+                yield Problem(source.places["schema"], f"source {source.name!r}: only topics can be sampled")
+        else:
+            yield from schema_problems(source, (field.name for field in ddl.fields(given)))
+
+    def decode(self, value: "Column", source: SourceSpec, context: Context) -> "Column":
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StringType, StructType
+
+        fields = _fields(source, context)
+        with_corrupt = StructType([*fields.fields]).add(CORRUPT, StringType())
+        options = {
+            "mode": "PERMISSIVE",
+            "columnNameOfCorruptRecord": CORRUPT,
+            "allowNonNumericNumbers": "false",
+            "allowSingleQuotes": "false",
+            **_patterns(source),
+        }
+        words = json_text(value)
+        return F.struct(F.from_json(words, with_corrupt, options).alias(FIELDS), words.alias(TEXT))
+
+    def split(self, decoded: "Column", value: "Column", fields: "StructType") -> "tuple[Column, Column]":
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StructType
+
+        found, parsed = decoded[FIELDS], fields[FIELDS].dataType
+        typed = StructType([field for field in getattr(parsed, "fields", ()) if field.name != CORRUPT])
+        data = F.struct(*(found[name].alias(name) for name in typed.names))
+        return data, _reason(found, decoded[TEXT], value, typed)
+
+    def encode(self, row: "Column", fields: "StructType", sink: SinkSpec, context: Context) -> "Column":  # noqa: ARG002
+        """Null fields are written. With `schema: registry` a value is framed, and its JSON Schema registered."""
+        from pyspark.sql import functions as F
+
+        value = F.to_json(row, {"ignoreNullFields": "false", **_patterns(sink)}).cast("binary")
+        if sink.options.get("schema") != "registry":
+            return value
+        if sink.options["register"]:
+            schema_id = registered(sink, "JSON", schema_of(fields, sink.options["topic"]))
+        else:
+            schema_id = newest_of(sink, ("JSON",)).id
+        return F.concat(F.lit(b"\0" + schema_id.to_bytes(4, "big")), value)
+
+
+def _no_schema(source: SourceSpec) -> Problem:
+    return Problem(
+        source.place,
+        f"source {source.name!r} needs 'schema'",
+        "the fields, such as `name STRING, at TIMESTAMP`, or `infer`, or `registry`",
+    )
+
+
+def _patterns(spec: SourceSpec | SinkSpec) -> dict[str, str]:
+    given = {"timestampFormat": "timestamp_format", "dateFormat": "date_format"}
+    return {name: spec.options[option] for name, option in given.items() if spec.options.get(option)}
+
+
+def _fields(source: SourceSpec, context: Context) -> "StructType":
+    from pyspark.sql.types import StructType
+
+    given = source.options.get("schema")
+    if given is None:
+        raise PipelineError([_no_schema(source)])
+    if given == "registry":
+        found = fixed(source, context, lambda: newest_of(source, ("JSON",)).as_json())
+        return fields_of(found, source)
+    if given == "infer":
+        inferred = fixed(source, context, lambda: {"spark": infer(sample_values(source, context), source).jsonValue()})
+        return StructType.fromJson(inferred["spark"])
+    parsed = StructType.fromDDL(given)
+    return parsed if isinstance(parsed, StructType) else StructType()
+
+
+def json_text(value: "Column") -> "Column":
+    from pyspark.sql import functions as F
+
+    framed = F.substring(value, 1, 1) == F.lit(b"\0")
+    return F.when(framed, F.substring(value, FRAME_BYTES + 1, 2**31 - 1)).otherwise(value).cast("string")
+
+
+def _reason(decoded: "Column", words: "Column", value: "Column", fields: "StructType") -> "Column":
+    from pyspark.sql import functions as F
+
+    wrong = F.when(F.try_parse_json(words).isNull(), F.lit("not JSON")).when(
+        ~F.ltrim(words).startswith("{"), F.lit("not a JSON object")
+    )
+    for field in fields:
+        found = F.get_json_object(words, _path(field.name))
+        unfit = found.isNotNull() & decoded[field.name].isNull()
+        wrong = wrong.when(unfit, _misfit(field.name, field.dataType, found))
+    reason = (
+        F.when(value.isNull(), F.lit(NO_VALUE))
+        .when(~F.is_valid_utf8(words), F.lit(NOT_UTF8))
+        .when(decoded.isNull() | decoded[CORRUPT].isNotNull(), wrong.otherwise(F.lit("a field does not fit its type")))
+        .when(_has_more(words), F.lit("more than one JSON value"))
+    )
+    for field in fields:
+        infinite = _infinite(decoded[field.name], field.dataType)
+        if infinite is not None:
+            reason = reason.when(infinite, F.lit(f"field {field.name!r} has a number that is too great"))
+    return reason
+
+
+def _misfit(name: str, kind: "DataType", found: "Column") -> "Column":
+    from pyspark.sql import functions as F
+
+    cut = F.concat(F.substring(found, 1, SHOWN_MAX), F.lit("..."))
+    shown = F.when(F.length(found) > SHOWN_MAX, cut).otherwise(found)
+    return F.concat(F.lit(f"field {name!r} is not {kind.simpleString().upper()}: "), shown)
+
+
+def _path(name: str) -> str:
+    return f"$['{name}']" if "'" not in name else f"$.{name}"
+
+
+def _has_more(words: "Column") -> "Column":
+    """Spark reads the first object and forgets the rest. The costly question is asked only where there may be one."""
+    from pyspark.sql import functions as F
+
+    suspect = words.contains("}{") | words.contains("}\n{") | words.contains("} {") | words.contains("}\r\n{")
+    whole_text = F.concat(F.lit("["), words, F.lit("]"))
+    ends = words.endswith("}") | F.rtrim(F.translate(words, "\r\n\t", "   ")).endswith("}")
+    return ~ends | (suspect & F.try_parse_json(whole_text).isNull())
+
+
+def _infinite(column: "Column", kind: "DataType") -> "Column | None":
+    """Whether there is an infinite number in it; None: there cannot be."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType
+
+    if isinstance(kind, DoubleType | FloatType):
+        return F.abs(column) == F.lit(float("inf"))
+    if isinstance(kind, StructType):
+        inner = [_infinite(column[field.name], field.dataType) for field in kind]
+        return _any([item for item in inner if item is not None]) if any(item is not None for item in inner) else None
+    if isinstance(kind, ArrayType | MapType):
+        inside = kind.elementType if isinstance(kind, ArrayType) else kind.valueType
+        if _infinite(column, inside) is None:
+            return None
+
+        def is_infinite(item: "Column") -> "Column":
+            return _any([condition for condition in [_infinite(item, inside)] if condition is not None])
+
+        items = column if isinstance(kind, ArrayType) else F.map_values(column)
+        return F.exists(items, is_infinite)
+    return None
+
+
+def _any(conditions: "list[Column]") -> "Column":
+    from pyspark.sql import functions as F
+
+    found = F.lit(False)
+    for condition in conditions:
+        found = found | F.coalesce(condition, F.lit(False))
+    return found
+
+
+KIND = Json()

@@ -1,0 +1,72 @@
+"""Values from the beginning of a source's topics."""
+
+import re
+from typing import TYPE_CHECKING
+
+from moldau.pipelines.kinds import Context
+from moldau.pipelines.problems import PipelineError, Problem
+from moldau.pipelines.spec import SourceSpec
+from moldau.pipelines.topics import Cluster, ClusterError, cluster_of
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+QUIET_MAX_S = 10.0
+"""A partition that gives nothing for so long, although it has records, is an error."""
+
+
+def sample_values(source: SourceSpec, context: Context) -> list[bytes | None]:
+    """At most `samples` of them, as many from each partition."""
+    cluster = cluster_of(context.pipeline, source.options)
+    try:
+        partitions = _partitions(cluster, source)
+        share = -(-source.options["samples"] // max(1, len(partitions)))
+        found = _read(cluster, partitions, share)
+    except ClusterError as error:
+        raise PipelineError([Problem(source.place, f"source {source.name!r}: {error}")]) from None
+    return found[: source.options["samples"]]
+
+
+def _partitions(cluster: Cluster, source: SourceSpec) -> list[tuple[str, int]]:
+    topics = source.options.get("topic")
+    named = (topics,) if isinstance(topics, str) else tuple(topics or ())
+    pattern = source.options.get("pattern")
+    return [
+        (topic, partition)
+        for topic, numbers in sorted(cluster.topics().items())
+        if topic in named or (pattern and re.fullmatch(pattern, topic))
+        for partition in numbers
+    ]
+
+
+def _read(cluster: Cluster, partitions: list[tuple[str, int]], share: int) -> list[bytes | None]:
+    from confluent_kafka import Consumer, KafkaException
+
+    consumer = Consumer({**cluster.settings(), "group.id": "moldau-samples", "enable.auto.commit": False})
+    try:
+        return [value for topic, number in partitions for value in _from_one(consumer, topic, number, share)]
+    except KafkaException as error:
+        raise ClusterError(f"the cluster at {cluster.bootstrap} says: {error.args[0].str()}") from error
+    finally:
+        consumer.close()
+
+
+def _from_one(consumer: "Consumer", topic: str, number: int, share: int) -> list[bytes | None]:
+    from confluent_kafka import KafkaException, TopicPartition
+
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=QUIET_MAX_S)
+    consumer.assign([TopicPartition(topic, number, low)])
+    found: list[bytes | None] = []
+    position = low
+    while len(found) < share and position < high:
+        messages = consumer.consume(min(share - len(found), 1000), QUIET_MAX_S if not found else 0.5)
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                raise KafkaException(error)
+            found.append(message.value())
+        # where the tail is compacted or aborted no record brings the last offset: the position does
+        position = max(position, consumer.position([TopicPartition(topic, number)])[0].offset)
+        if not messages:
+            break
+    return found

@@ -1,0 +1,282 @@
+"""Dead letters go back to where they came from, after what made them bad has been put right.
+
+Read once: with a consumer group (`NAME.redrive`) whose offsets are committed when the cluster has acknowledged every
+record before them. Up to the end that was seen at the start: a record that is bad again waits for the next time.
+A letter that the filters leave out is written again to the end of the dead-letter topic, as the group has one position
+in a partition and could not come back to it.
+
+A record that goes back has the time of its sending: with its first one the topic's retention might remove it before it
+is read. The first time stays in the header `moldau.dlq.timestamp`, beside `moldau.dlq.attempts`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from moldau.pipelines.dead_letters import PREFIX
+from moldau.pipelines.spec import PipelineSpec
+from moldau.pipelines.topics import Cluster, ClusterError, cluster_of
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message, Producer, TopicPartition
+
+BATCH_RECORDS = 500
+REQUEST_TIMEOUT_S = 30.0
+ATTEMPTS = PREFIX + "attempts"
+TIMESTAMP = PREFIX + "timestamp"
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class RedriveError(Exception):
+    """Not all could be sent back; what was is committed. The message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter: what the record was, whence it came and why it was bad."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    """The record's own."""
+    source: str
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    reason: str
+    attempts: int
+
+
+@dataclass(slots=True)
+class Redriven:
+    """`sent` by topic; `kept`: left out by the filters; `foreign`: not written by a pipeline, and passed over."""
+
+    sent: Counter[str] = field(default_factory=Counter)
+    kept: int = 0
+    foreign: int = 0
+    letters: list[Letter] = field(default_factory=list)
+    """Of a dry run: what would be sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """`reason`: a text in the reason, in any case; `source`: a name; `records_max`: how many are sent at most."""
+
+    reason: str | None = None
+    source: str | None = None
+    records_max: int | None = None
+
+    def takes(self, letter: Letter) -> bool:
+        if self.source is not None and letter.source != self.source:
+            return False
+        return self.reason is None or self.reason.lower() in letter.reason.lower()
+
+
+def redrive(pipeline: PipelineSpec, chosen: Filter | None = None, dry_run: bool = False) -> Redriven:
+    """Send back what there is. RedriveError, or ClusterError if a cluster does not answer."""
+    if pipeline.dead_letters is None:
+        raise RedriveError(f"pipeline {pipeline.name!r} has no dead letters")
+    with _Work(pipeline, pipeline.dead_letters, chosen or Filter(), dry_run) as work:
+        return work.to_the_end()
+
+
+def group_of(pipeline: PipelineSpec) -> str:
+    return f"{pipeline.name}.redrive"
+
+
+class _Work:
+    def __init__(self, pipeline: PipelineSpec, topic: str, chosen: Filter, dry_run: bool) -> None:
+        from confluent_kafka import Consumer
+
+        self._pipeline = pipeline
+        self._topic = topic
+        self._filter = chosen
+        self._dry_run = dry_run
+        self._cluster = cluster_of(pipeline)
+        self._partitions = self._cluster.topics().get(topic, [])
+        self._producers: dict[Cluster, Producer] = {}
+        self._done = Redriven()
+        self._consumer: Consumer = Consumer(
+            {**self._cluster.settings(), "group.id": group_of(pipeline), "enable.auto.commit": False}
+        )
+
+    def __enter__(self) -> "_Work":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def to_the_end(self) -> Redriven:
+        from confluent_kafka import KafkaException
+
+        try:
+            for partition in self._partitions:
+                self._partition(partition)
+        except KafkaException as error:
+            raise ClusterError(f"the cluster at {self._cluster.bootstrap} says: {error.args[0].str()}") from error
+        return self._done
+
+    def _partition(self, number: int) -> None:
+        from confluent_kafka import TopicPartition
+
+        place = TopicPartition(self._topic, number)
+        low, high = self._consumer.get_watermark_offsets(place, timeout=REQUEST_TIMEOUT_S)
+        [committed] = self._consumer.committed([place], timeout=REQUEST_TIMEOUT_S)
+        position = max(low, committed.offset)
+        self._consumer.assign([TopicPartition(self._topic, number, position)])
+        while position < high and not self._enough():
+            position = self._batch(place, position, high)
+
+    def _enough(self) -> bool:
+        wanted = self._filter.records_max
+        return wanted is not None and self._done.sent.total() + len(self._done.letters) >= wanted
+
+    def _batch(self, place: "TopicPartition", position: int, high: int) -> int:
+        """Send a batch and commit it; the position after it."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        waiting = _Waiting()
+        for message in self._consumer.consume(BATCH_RECORDS, 1.0):
+            error = message.error()
+            if error is not None:
+                raise KafkaException(error)
+            offset = message.offset()
+            if offset is None or offset >= high or self._enough():
+                break
+            self._one(message, waiting)
+            position = offset + 1
+        else:
+            # where the tail is compacted or aborted no record brings the last offset: the consumer's position does
+            position = max(position, min(self._consumer.position([place])[0].offset, high))
+        waiting.settle(self._producers.values())
+        if not self._dry_run:
+            self._consumer.commit(offsets=[TopicPartition(self._topic, place.partition, position)], asynchronous=False)
+        return position
+
+    def _one(self, message: "Message", waiting: "_Waiting") -> None:
+        letter = letter_of(message)
+        if letter is None:
+            self._done.foreign += 1
+        elif not self._filter.takes(letter):
+            self._done.kept += 1
+            self._keep(message, waiting)
+        elif self._dry_run:
+            self._done.letters.append(letter)
+        else:
+            self._done.sent[letter.topic] += 1
+            self._send(letter, waiting)
+
+    def _send(self, letter: Letter, waiting: "_Waiting") -> None:
+        """To its own partition, if the topic still has it: another client's partitioner would choose another."""
+        source = self._pipeline.sources.get(letter.source)
+        cluster = cluster_of(self._pipeline, source.options if source else None)
+        headers: Headers = [
+            *letter.headers,
+            (TIMESTAMP, str(letter.timestamp_ms).encode()),
+            (ATTEMPTS, str(letter.attempts + 1).encode()),
+        ]
+        self._producer(cluster).produce(
+            letter.topic,
+            letter.value,
+            letter.key,
+            letter.partition,
+            on_delivery=waiting.expect(f"{letter.topic}-{letter.partition}"),
+            headers=headers,  # type: ignore[arg-type]  # its stubs know no header without a value
+        )
+
+    def _keep(self, message: "Message", waiting: "_Waiting") -> None:
+        if not self._dry_run:
+            self._producer(self._cluster).produce(
+                self._topic,
+                message.value(),
+                message.key(),
+                on_delivery=waiting.expect(self._topic),
+                headers=message.headers() or [],
+            )
+
+    def _producer(self, cluster: Cluster) -> "Producer":
+        from confluent_kafka import Producer
+
+        if cluster not in self._producers:
+            settings = {**cluster.settings(), "acks": "all", "delivery.timeout.ms": int(REQUEST_TIMEOUT_S * 1000)}
+            self._producers[cluster] = Producer(settings)
+        return self._producers[cluster]
+
+
+class _Waiting:
+    """What was sent and not yet acknowledged."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._refused: list[str] = []
+
+    def expect(self, where: str):  # type: ignore[no-untyped-def]  # librdkafka's callback
+        self._open += 1
+
+        def delivered(error: object, _: "Message") -> None:
+            self._open -= 1
+            if error is not None:
+                self._refused.append(f"{where} does not take a record: {error}")
+
+        return delivered
+
+    def settle(self, producers: "Iterable[Producer]") -> None:
+        for producer in producers:
+            producer.flush(REQUEST_TIMEOUT_S)
+        if self._refused:
+            raise RedriveError(self._refused[0])
+        if self._open:
+            raise RedriveError(f"{self._open} records were not acknowledged within {REQUEST_TIMEOUT_S:.0f} s")
+
+
+def letter_of(message: "Message") -> Letter | None:
+    """None: the record has not the headers of a dead letter."""
+    headers: list[tuple[str, Any]] = list(message.headers() or [])  # type: ignore[arg-type]  # its stubs know dicts too
+    # of a record that was sent back before the newest words count, but its first time
+    told = [(name.removeprefix(PREFIX), _text(value)) for name, value in headers if name.startswith(PREFIX)]
+    said = dict(told) | dict([item for item in told if item[0] == "timestamp"][:1])
+    try:
+        return Letter(
+            key=message.key(),
+            value=message.value(),
+            headers=tuple(_own(headers)),
+            source=said["source"],
+            topic=said["topic"],
+            partition=int(said["partition"]),
+            offset=int(said["offset"]),
+            timestamp_ms=int(said["timestamp"]),
+            reason=said["reason"],
+            attempts=int(said.get("attempts", "0")),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def _own(headers: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, bytes | None]]:
+    for name, value in headers:
+        if not name.startswith(PREFIX):
+            yield name, value.encode() if isinstance(value, str) else value
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
+
+
+def said_by(redriven: Redriven, pipeline: PipelineSpec, dry_run: bool) -> Iterator[str]:
+    """Lines for a person."""
+    if dry_run:
+        for letter in redriven.letters:
+            yield f"{letter.topic}-{letter.partition} offset {letter.offset}: {letter.reason}"
+    counts: Mapping[str, int] = redriven.sent or Counter(letter.topic for letter in redriven.letters)
+    word = "would be sent back" if dry_run else "sent back"
+    for topic, count in sorted(counts.items()):
+        yield f"{count} {word} to {topic}"
+    if not counts:
+        yield f"nothing to send back in {pipeline.dead_letters}"
+    if redriven.kept:
+        yield f"{redriven.kept} left out by the filters, still in {pipeline.dead_letters}"
+    if redriven.foreign:
+        yield f"{redriven.foreign} passed over: no dead letters of a pipeline"
