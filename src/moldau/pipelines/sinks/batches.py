@@ -1,0 +1,176 @@
+"""How a sink that writes batch by batch gets its rows: `foreachBatch`, in the driver, one Arrow table a batch.
+
+A batch is known by its query, by the checkpoint it belongs to and by its number. Spark begins a batch again after a
+crash, with the same number, and only the last one; a sink that remembers the number beside the rows sees the replay.
+A new checkpoint (a reset, a replay into another place) begins at 0 again and is none: Spark gives each an id.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from moldau.pipelines.kinds import Context
+from moldau.pipelines.options import Option, names, text
+from moldau.pipelines.problems import PipelineError, Place, Problem, suggestion
+from moldau.pipelines.spec import SinkSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]  # no type information
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import DataType
+
+DELETED = "__deleted"
+"""The column that says that the row's key is to be deleted; there if the sink has `delete_when`."""
+
+KEY = Option("key", names, "the columns that identify a row: a new row replaces the old one; without: rows are added")
+COLUMNS = Option("columns", names, "the columns to write; all, but for those with `_` in front")
+DELETE_WHEN = Option("delete_when", text, "a condition in SQL: a row that meets it deletes the row of its key")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`checkpoint` is the id that Spark gave the checkpoint, the same through all restarts."""
+
+    query: str
+    checkpoint: str
+    number: int
+
+    @property
+    def owner(self) -> str:
+        """What counts the batches: a text for stores that keep one number a name."""
+        return f"{self.query}/{self.checkpoint}"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The sink that a writer works for, to be named in messages. Can be pickled, unlike a whole pipeline."""
+
+    name: str
+    place: Place
+
+    def error(self, message: str, hint: str = "") -> PipelineError:
+        return PipelineError([Problem(self.place, f"sink {self.name!r}: {message}", hint)])
+
+
+class BatchWriter(Protocol):
+    """Writes a batch as a whole, or not at all if it was written before. Can be pickled: Spark Connect does that."""
+
+    def write(self, rows: "pa.Table", batch: Batch) -> bool:
+        """Whether the batch was written; False: it was there."""
+
+
+@dataclass(frozen=True, slots=True)
+class EachBatch:
+    """The function for `foreachBatch`."""
+
+    query: str
+    checkpoint: Path
+    writer: BatchWriter
+
+    def __call__(self, rows: "DataFrame", number: int) -> None:
+        self.writer.write(rows.toArrow(), Batch(self.query, checkpoint_id(self.checkpoint), number))
+
+
+def checkpoint_id(checkpoint: Path) -> str:
+    """Spark's id of the checkpoint, which it writes before the first batch."""
+    return str(json.loads((checkpoint / "metadata").read_text("utf-8"))["id"])
+
+
+def owner(sink: SinkSpec) -> Owner:
+    return Owner(sink.name, sink.place)
+
+
+def attach(sink: SinkSpec, rows: "DataFrame", context: Context, writer: BatchWriter) -> "DataStreamWriter":
+    each = EachBatch(f"{context.pipeline.name}.{sink.name}", context.storage / "checkpoints" / sink.name, writer)
+    return rows.writeStream.foreachBatch(each)
+
+
+def chosen(sink: SinkSpec, available: Sequence[str]) -> list[str]:
+    """The columns to write, the key's first if they would not be there otherwise."""
+    key = sink.options.get("key") or ()
+    columns = list(sink.options.get("columns") or (name for name in available if not name.startswith("_")))
+    columns = [name for name in key if name not in columns] + columns
+    lacking = [name for name in columns if name not in available]
+    if lacking:
+        place = sink.places.get("key" if lacking[0] in key else "columns", sink.place)
+        message = f"sink {sink.name!r}: its rows have no column {lacking[0]!r}"
+        raise PipelineError([Problem(place, message, suggestion(lacking[0], available))])
+    return columns
+
+
+def select(
+    sink: SinkSpec, rows: "DataFrame", convert: "Callable[[Column, DataType], Column] | None" = None
+) -> "DataFrame":
+    """The columns to write, each converted where the store has no such type, and `DELETED` if rows may delete."""
+    from pyspark.sql import functions as F
+
+    types = {field.name: field.dataType for field in rows.schema.fields}
+    columns = [_column(name, types[name], convert) for name in chosen(sink, rows.columns)]
+    if sink.options.get("delete_when"):
+        columns.append(F.coalesce(F.expr(sink.options["delete_when"]), F.lit(False)).alias(DELETED))
+    return rows.select(*columns)
+
+
+def _column(name: str, data_type: "DataType", convert: "Callable[[Column, DataType], Column] | None") -> "Column":
+    from pyspark.sql import functions as F
+
+    column = F.col("`" + name.replace("`", "``") + "`")
+    return column if convert is None else convert(column, data_type).alias(name)
+
+
+def nested_as_json(column: "Column", data_type: "DataType") -> "Column":
+    """Arrays, structs, maps and variants as JSON text; intervals as text."""
+    from pyspark.sql import functions as F
+
+    if data_type.typeName() in ("array", "struct", "map", "variant"):
+        return F.to_json(column, {"ignoreNullFields": "false"})
+    return column.cast("string") if "interval" in data_type.typeName() else column
+
+
+def beside(sink: SinkSpec, written: str) -> str:
+    """A relative path is beside the pipeline's file, wherever the command is run; an address stays as it is."""
+    return written if "://" in written else str(Path(sink.place.file).resolve().parent / written)
+
+
+def utc(rows: "pa.Table") -> "pa.Table":
+    """Timestamps in UTC instead of the session's time zone: the same moments, and what the table formats insist on."""
+    import pyarrow as pa
+
+    def plain(data_type: Any) -> Any:
+        if pa.types.is_timestamp(data_type) and data_type.tz is not None:
+            return pa.timestamp("us", "UTC")
+        if pa.types.is_struct(data_type):
+            return pa.struct([field.with_type(plain(field.type)) for field in data_type])
+        if pa.types.is_map(data_type):
+            return pa.map_(plain(data_type.key_type), data_type.item_field.with_type(plain(data_type.item_type)))
+        if pa.types.is_list(data_type):
+            return pa.list_(data_type.value_field.with_type(plain(data_type.value_type)))
+        return data_type
+
+    return rows.cast(pa.schema([field.with_type(plain(field.type)) for field in rows.schema]))
+
+
+def newest(rows: "pa.Table", key: Sequence[str]) -> "pa.Table":
+    """The last row of each key, in the order of their keys' last rows."""
+    if rows.num_rows == 0:
+        return rows
+    identities = zip(*(rows.column(name).to_pylist() for name in key), strict=True)
+    last = {identity: position for position, identity in enumerate(identities)}
+    return rows if len(last) == rows.num_rows else rows.take(sorted(last.values()))
+
+
+def refuse_null_keys(rows: "pa.Table", key: Sequence[str], sink: Owner) -> None:
+    for name in key:
+        if rows.column(name).null_count:
+            hint = f"leave them out in a view: WHERE {name} IS NOT NULL"
+            raise sink.error(f"{rows.column(name).null_count} rows have no {name!r}, which is of the key", hint)
+
+
+def check_deletions(sink: SinkSpec) -> Iterator[Problem]:
+    """What holds for every sink whose rows may delete."""
+    if sink.options["delete_when"] and not sink.options["key"]:
+        place = sink.places.get("delete_when", sink.place)
+        yield Problem(place, f"sink {sink.name!r}: 'delete_when' needs 'key'", "which row is to be deleted?")

@@ -1,0 +1,145 @@
+"""Rows into a Delta table, by delta-rs: no jar is needed, whatever the version of Spark.
+
+Exactly once: a commit of the table carries the number of the batch as Delta's own application transaction, so that a
+batch that is there is seen. With a key rows are merged, the last row of a key in a batch wins; without they are added;
+mode complete overwrites. One pipeline writes; another writer of the same files makes the commit fail, not the data.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from moldau.pipelines.kinds import Context
+from moldau.pipelines.options import Option, mapping, names, text
+from moldau.pipelines.problems import Problem
+from moldau.pipelines.sinks import batches
+from moldau.pipelines.sinks.batches import COLUMNS, DELETE_WHEN, DELETED, KEY, Batch, Owner
+from moldau.pipelines.sinks.ledger import refuse_rollback
+from moldau.pipelines.spec import PipelineSpec, SinkSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]  # no type information
+    from deltalake import CommitProperties, DeltaTable
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import DataType
+
+
+class DeltaSink:
+    options = (
+        Option("delta", text, "the table's directory or address; made if it is not there", required=True),
+        KEY,
+        COLUMNS,
+        DELETE_WHEN,
+        Option("partition_by", names, "the columns by which a new table is divided into directories"),
+        Option("storage", mapping, "settings of the object store, as delta-rs calls them"),
+    )
+    guarantee = "exactly once"
+
+    def check(self, sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem]:  # noqa: ARG002 - the protocol's
+        yield from batches.check_deletions(sink)
+
+    def attach(self, sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataStreamWriter":
+        return batches.attach(sink, batches.select(sink, rows, variants_as_json), context, writer(sink))
+
+
+KIND = DeltaSink()
+
+
+def writer(sink: SinkSpec) -> "DeltaWriter":
+    return DeltaWriter(
+        batches.owner(sink),
+        batches.beside(sink, sink.options["delta"]),
+        tuple(sink.options["key"] or ()),
+        tuple(sink.options["partition_by"] or ()),
+        dict(sink.options["storage"] or {}),
+        replace=sink.options["mode"] == "complete",
+    )
+
+
+def variants_as_json(column: "Column", data_type: "DataType") -> "Column":
+    """Neither table format takes Spark's variants or intervals from Arrow."""
+    from pyspark.sql import functions as F
+
+    if data_type.typeName() == "variant":
+        return F.to_json(column)
+    return column.cast("string") if "interval" in data_type.typeName() else column
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaWriter:
+    sink: Owner
+    path: str
+    key: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    storage: "dict[str, str] | None" = None
+    replace: bool = False
+
+    def write(self, rows: "pa.Table", batch: Batch) -> bool:
+        from deltalake import CommitProperties, DeltaTable
+        from deltalake.exceptions import DeltaError
+        from deltalake.transaction import Transaction
+
+        batches.refuse_null_keys(rows, self.key, self.sink)
+        commit = CommitProperties(app_transactions=[Transaction(batch.owner, batch.number)])
+        try:
+            table = self._table(batches.utc(rows))
+            last = table.transaction_version(batch.owner) if table is not None else None
+            if last is not None and batch.number <= last:
+                refuse_rollback(last, batch, self.sink)
+                return False
+            if self.key and not self.replace:
+                made = table or DeltaTable(self.path, storage_options=self.storage)
+                self._merge(made, batches.utc(rows), commit)
+            else:
+                self._append(batches.utc(rows), commit)
+        except (DeltaError, ValueError) as error:
+            raise self.sink.error(f"Delta says: {str(error).strip()}") from error
+        return True
+
+    def _table(self, rows: "pa.Table") -> "DeltaTable | None":
+        """None: not there yet. A merge needs one to merge into."""
+        from deltalake import DeltaTable
+
+        if DeltaTable.is_deltatable(self.path, self.storage):
+            return DeltaTable(self.path, storage_options=self.storage)
+        if not self.key:
+            return None
+        schema = rows.drop_columns([DELETED]).schema if DELETED in rows.column_names else rows.schema
+        return DeltaTable.create(
+            self.path, schema=schema, partition_by=list(self.partition_by), storage_options=self.storage
+        )
+
+    def _append(self, rows: "pa.Table", commit: "CommitProperties") -> None:
+        from deltalake import write_deltalake
+
+        if DELETED in rows.column_names:
+            import pyarrow.compute as pc  # type: ignore[import-untyped]  # no type information
+
+            rows = batches.newest(rows, self.key)
+            rows = rows.filter(pc.invert(rows.column(DELETED))).drop_columns([DELETED])
+        write_deltalake(
+            self.path,
+            rows,
+            mode="overwrite" if self.replace else "append",
+            partition_by=list(self.partition_by) or None,
+            storage_options=self.storage,
+            commit_properties=commit,
+        )
+
+    def _merge(self, table: "DeltaTable", rows: "pa.Table", commit: "CommitProperties") -> None:
+        same = " AND ".join(f"old.{_quote(name)} = new.{_quote(name)}" for name in self.key)
+        values = {_quote(name): f"new.{_quote(name)}" for name in rows.column_names if name != DELETED}
+        merge = table.merge(
+            batches.newest(rows, self.key), same, source_alias="new", target_alias="old", commit_properties=commit
+        )
+        if DELETED not in rows.column_names:
+            merge.when_matched_update(values).when_not_matched_insert(values).execute()
+        else:
+            kept, gone = f"NOT new.{DELETED}", f"new.{DELETED}"
+            merge = merge.when_matched_delete(gone).when_matched_update(values, kept)
+            merge.when_not_matched_insert(values, kept).execute()
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

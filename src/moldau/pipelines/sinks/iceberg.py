@@ -1,0 +1,104 @@
+"""Rows into an Iceberg table, by pyiceberg and its catalogs: no jar is needed, whatever the version of Spark.
+
+Exactly once: the number of the batch is a property of the table, set in the commit that brings its rows (and in the
+snapshot's summary, to be read by people). With a key rows are upserted, which reads the files that may hold them: for
+tables of moderate size. Mode complete overwrites.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from moldau.pipelines.kinds import Context
+from moldau.pipelines.options import Option, mapping, text
+from moldau.pipelines.problems import Problem
+from moldau.pipelines.sinks import batches
+from moldau.pipelines.sinks.batches import COLUMNS, KEY, Batch, Owner
+from moldau.pipelines.sinks.delta import variants_as_json
+from moldau.pipelines.sinks.ledger import refuse_rollback
+from moldau.pipelines.spec import PipelineSpec, SinkSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]  # no type information
+    from pyiceberg.catalog import Catalog
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+PROPERTY = "moldau.batch."
+
+
+class IcebergSink:
+    options = (
+        Option("iceberg", text, "the table with its namespace: `web.visits`; made if it is not there", required=True),
+        Option(
+            "catalog", mapping, "the catalog's properties as pyiceberg calls them: type, uri, warehouse", default={}
+        ),
+        KEY,
+        COLUMNS,
+    )
+    guarantee = "exactly once"
+
+    def check(self, sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem]:  # noqa: ARG002 - the protocol's
+        if "." not in sink.options["iceberg"]:
+            place = sink.places.get("iceberg", sink.place)
+            yield Problem(place, f"sink {sink.name!r}: the table needs its namespace", f"web.{sink.options['iceberg']}")
+
+    def attach(self, sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataStreamWriter":
+        return batches.attach(sink, batches.select(sink, rows, variants_as_json), context, writer(sink))
+
+
+KIND = IcebergSink()
+
+
+def writer(sink: SinkSpec) -> "IcebergWriter":
+    return IcebergWriter(
+        batches.owner(sink),
+        sink.options["iceberg"],
+        dict(sink.options["catalog"]),
+        tuple(sink.options["key"] or ()),
+        replace=sink.options["mode"] == "complete",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergWriter:
+    """`catalog`: with no properties, pyiceberg's own default catalog (its file, or the environment)."""
+
+    sink: Owner
+    table: str
+    catalog: dict[str, str]
+    key: tuple[str, ...] = ()
+    replace: bool = False
+
+    def write(self, rows: "pa.Table", batch: Batch) -> bool:
+        from pyiceberg.catalog import load_catalog
+
+        batches.refuse_null_keys(rows, self.key, self.sink)
+        rows = batches.utc(rows)
+        table = self._table(load_catalog("default", **self.catalog), rows)
+        last = table.properties.get(PROPERTY + batch.owner)
+        if last is not None and batch.number <= int(last):
+            refuse_rollback(int(last), batch, self.sink)
+            return False
+        summary = {
+            "moldau.query": batch.query,
+            "moldau.checkpoint": batch.checkpoint,
+            "moldau.batch": str(batch.number),
+        }
+        try:
+            with table.transaction() as transaction:
+                if self.replace:
+                    transaction.overwrite(rows, snapshot_properties=summary)
+                elif self.key:
+                    newest = batches.newest(rows, self.key)
+                    transaction.upsert(newest, list(self.key), snapshot_properties=summary)
+                else:
+                    transaction.append(rows, snapshot_properties=summary)
+                transaction.set_properties({PROPERTY + batch.owner: str(batch.number)})
+        except ValueError as error:
+            raise self.sink.error(f"Iceberg says: {str(error).strip()}") from error
+        return True
+
+    def _table(self, catalog: "Catalog", rows: "pa.Table") -> Any:
+        catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
+        return catalog.create_table_if_not_exists(self.table, rows.schema)

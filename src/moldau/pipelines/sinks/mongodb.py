@@ -1,0 +1,167 @@
+"""Rows into a MongoDB collection: exactly once, since a batch that is written again is written over itself.
+
+With a key a row sets the fields of the document that has its key, or makes one. Without, a document's `_id` is made of
+query, checkpoint, batch and the row's number in it: the batch begun again puts its rows where they were. Structs are
+documents, maps too, decimals Decimal128, dates the midnight (UTC) that begins them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from moldau.pipelines.kinds import Context
+from moldau.pipelines.options import Option, text
+from moldau.pipelines.problems import Problem
+from moldau.pipelines.sinks import batches
+from moldau.pipelines.sinks.batches import COLUMNS, DELETE_WHEN, DELETED, KEY, Batch, Owner
+from moldau.pipelines.sinks.delta import variants_as_json
+from moldau.pipelines.spec import PipelineSpec, SinkSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]  # no type information
+    from pymongo import DeleteOne, ReplaceOne, UpdateOne
+    from pymongo.collection import Collection
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    Document = dict[str, Any]
+    Write = UpdateOne | ReplaceOne[Document] | DeleteOne
+
+TIMEOUT_MS = 10_000
+WRITES_MAX = 10_000
+"""In one call; the client divides them further as the server wants it."""
+
+
+class MongoSink:
+    options = (
+        Option("mongodb", text, "the server: mongodb://host:27017/database", required=True),
+        Option("collection", text, "the collection, made if it is not there", required=True),
+        KEY,
+        COLUMNS,
+        DELETE_WHEN,
+    )
+    guarantee = "exactly once (a batch that is begun again is written over itself)"
+
+    def check(self, sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem]:  # noqa: ARG002 - the protocol's
+        from pymongo.errors import InvalidURI, PyMongoError
+        from pymongo.uri_parser import parse_uri
+
+        yield from batches.check_deletions(sink)
+        place = sink.places.get("mongodb", sink.place)
+        try:
+            if not parse_uri(sink.options["mongodb"])["database"]:
+                yield Problem(place, f"sink {sink.name!r}: which database? name it: mongodb://host:27017/database")
+        except (InvalidURI, PyMongoError) as error:
+            yield Problem(place, f"sink {sink.name!r}: {error}")
+        if sink.options["mode"] == "complete" and not sink.options["key"]:
+            message = f"sink {sink.name!r}: mode complete needs 'key': a collection cannot be replaced in one step"
+            yield Problem(sink.places.get("mode", sink.place), message)
+
+    def attach(self, sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataStreamWriter":
+        return batches.attach(sink, batches.select(sink, rows, variants_as_json), context, writer(sink))
+
+
+KIND = MongoSink()
+
+
+def writer(sink: SinkSpec) -> "MongoWriter":
+    return MongoWriter(
+        batches.owner(sink), sink.options["mongodb"], sink.options["collection"], tuple(sink.options["key"] or ())
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MongoWriter:
+    sink: Owner
+    url: str
+    collection: str
+    key: tuple[str, ...] = ()
+
+    def write(self, rows: "pa.Table", batch: Batch) -> bool:
+        from pymongo import MongoClient
+        from pymongo.errors import BulkWriteError, PyMongoError
+
+        batches.refuse_null_keys(rows, self.key, self.sink)
+        client: MongoClient[Document] = MongoClient(self.url, serverSelectionTimeoutMS=TIMEOUT_MS)
+        try:
+            with client:
+                collection = client.get_default_database()[self.collection]
+                if self.key:
+                    self._index(collection)
+                for writes in _parts(self._writes(rows, batch)):
+                    collection.bulk_write(writes)
+        except BulkWriteError as error:
+            first = (error.details or {}).get("writeErrors", [{}])[0]
+            raise self.sink.error(f"MongoDB says: {first.get('errmsg', error)}") from error
+        except PyMongoError as error:
+            raise self.sink.error(f"MongoDB says: {error}") from error
+        return True
+
+    def _index(self, collection: "Collection[Document]") -> None:
+        """Without it each row would be sought in the whole collection, and two writers could make two documents."""
+        if self.key != ("_id",):
+            collection.create_index([(name, 1) for name in self.key], unique=True)
+
+    def _writes(self, rows: "pa.Table", batch: Batch) -> "Iterator[Write]":
+        from pymongo import DeleteOne, ReplaceOne, UpdateOne
+
+        for number, row in enumerate(documents(rows)):
+            deleted = row.pop(DELETED, False)
+            if not self.key:
+                identity = f"{batch.owner}/{batch.number}/{number}"
+                yield ReplaceOne({"_id": identity}, {**row, "_id": identity}, upsert=True)
+                continue
+            same = {name: row[name] for name in self.key}
+            if deleted:
+                yield DeleteOne(same)
+            else:
+                rest = {name: value for name, value in row.items() if name not in self.key}
+                yield UpdateOne(same, {"$set": rest} if rest else {"$setOnInsert": same}, upsert=True)
+
+
+def documents(rows: "pa.Table") -> "Iterator[Document]":
+    """Rows as MongoDB takes them."""
+    columns = [_values(rows.column(name)) for name in rows.column_names]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(rows.column_names, values, strict=True))
+
+
+def _values(column: "pa.ChunkedArray") -> list[Any]:
+    return [_value(value, column.type) for value in column.to_pylist()]
+
+
+def _value(value: Any, arrow_type: "pa.DataType") -> Any:
+    import pyarrow as pa
+
+    if value is None:
+        return None
+    if pa.types.is_struct(arrow_type):
+        return {field.name: _value(value[field.name], field.type) for field in arrow_type}
+    if pa.types.is_map(arrow_type):
+        return {str(key): _value(item, arrow_type.item_type) for key, item in value}
+    if pa.types.is_list(arrow_type):
+        return [_value(item, arrow_type.value_type) for item in value]
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    from bson import Decimal128
+
+    if isinstance(value, Decimal):
+        return Decimal128(value)
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    return value
+
+
+def _parts(writes: "Iterator[Write]") -> "Iterator[list[Write]]":
+    part: list[Write] = []
+    for write in writes:
+        part.append(write)
+        if len(part) == WRITES_MAX:
+            yield part
+            part = []
+    if part:
+        yield part

@@ -1,0 +1,298 @@
+"""Replication slots of a table's change streams: made with a snapshot of the table, read, moved on, dropped.
+
+Each streaming query has a slot of its own, named in the offsets of its checkpoint: the slot keeps the changes that the
+query has not read for good, and two readers of one slot would move it under each other. A slot that nobody moves makes
+PostgreSQL keep its log for ever, so each is noted in the pipeline's storage before it is made, and dropped when no
+checkpoint names it any more. The rows that were there when the slot began are put aside in files: a batch that is
+begun again must find the same rows.
+"""
+
+import json
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import errors, sql
+
+from moldau.pipelines.sources.postgres_catalog import TableFacts, connect, record_batch
+from moldau.pipelines.sources.postgres_output import Message, decode
+
+NAME_MAX = 63
+BUSY_TIMEOUT_S = 30.0
+"""How long to wait for a slot that another session reads: the one of a killed driver ends when it sees that."""
+FETCH_ROWS = 10_000
+
+
+class PostgresFailure(Exception):
+    """The stream cannot go on; says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What the readers of one source know, in the driver and in the workers. `run` is that of this process tree."""
+
+    url: str
+    table: str
+    source: str
+    pipeline: str
+    publication: str
+    storage: Path
+    run: str
+    snapshot: bool
+    rows_max: int
+
+    @property
+    def noted(self) -> Path:
+        return self.storage / "postgres"
+
+    def spool(self, slot: str, number: int) -> Path:
+        return self.noted / slot / f"{number:06}.arrow"
+
+    def facts(self, database: "psycopg.Connection[Any]") -> TableFacts:
+        from moldau.pipelines.sources.postgres_catalog import facts
+
+        found = facts(database, self.table, generated=False)
+        if found is None:
+            raise PostgresFailure(f"source {self.source!r}: there is no table {self.table}")
+        return found
+
+
+def lsn(text: str) -> int:
+    """`16/B374D848` as a number, which compares rightly."""
+    high, _, low = text.partition("/")
+    return (int(high, 16) << 32) + int(low, 16)
+
+
+def lsn_text(number: int) -> str:
+    return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
+
+
+# --- beginning
+
+
+def begin(feed: Feed) -> tuple[str, int, str]:
+    """A new slot: its name, the number of files with the rows that were there, and where its changes begin."""
+    release_abandoned(feed)
+    slot = _slot_name(feed)
+    feed.noted.mkdir(parents=True, exist_ok=True)
+    (feed.noted / f"{slot}.json").write_text(json.dumps({"source": feed.source, "run": feed.run}))
+    with connect(feed.url) as database:
+        table = feed.facts(database)
+        make_publication(database, feed, table)
+        # Only the replication protocol gives a snapshot of exactly the moment at which the changes begin
+        with psycopg.connect(feed.url, autocommit=True, replication="database") as walsender:
+            start, snapshot = _make_slot(walsender, feed, slot)
+            files = _put_aside(database, feed, table, slot, snapshot, start) if feed.snapshot else 0
+    return slot, files, start
+
+
+def _slot_name(feed: Feed) -> str:
+    """PostgreSQL allows small letters, digits and `_`."""
+    words = f"moldau_{feed.pipeline}_{feed.source}".lower()
+    cleaned = "".join(sign if sign.isascii() and (sign.isalnum() or sign == "_") else "_" for sign in words)
+    return f"{cleaned[: NAME_MAX - 13]}_{uuid.uuid4().hex[:12]}"
+
+
+def _make_slot(walsender: "psycopg.Connection[Any]", feed: Feed, slot: str) -> tuple[str, str]:
+    command = f"CREATE_REPLICATION_SLOT {slot} LOGICAL pgoutput EXPORT_SNAPSHOT".encode()
+    result = walsender.pgconn.exec_(command)  # the protocol of replication has no prepared statements
+    row = [result.get_value(0, column) for column in (1, 2)] if result.ntuples else []
+    if len(row) != 2 or row[0] is None or row[1] is None:
+        said = result.get_error_message().strip()
+        raise PostgresFailure(f"source {feed.source!r}: PostgreSQL makes no replication slot: {said}{_remedy(said)}")
+    return row[0].decode(), row[1].decode()
+
+
+def _remedy(said: str) -> str:
+    if "wal_level" in said:
+        return " (set wal_level = logical in postgresql.conf and restart the server)"
+    if "permission" in said or "must be" in said:
+        return " (ALTER ROLE ... REPLICATION gives the right)"
+    return " (raise max_replication_slots and restart the server)" if "max_replication_slots" in said else ""
+
+
+def make_publication(database: "psycopg.Connection[Any]", feed: Feed, table: TableFacts) -> None:
+    """Of this table alone, and of its rows only: a TRUNCATE is not told. Must be there before the slot begins."""
+    refusal = identity_refusal(table)
+    if refusal:
+        raise PostgresFailure(f"source {feed.source!r}: {refusal}")
+    query = """SELECT EXISTS (SELECT FROM pg_publication_tables
+        WHERE pubname = p.pubname AND schemaname = %s AND tablename = %s) FROM pg_publication p WHERE pubname = %s"""
+    found = database.execute(query, (table.schema, table.name, feed.publication)).fetchone()
+    if found is not None and found[0]:
+        return
+    if found is not None:
+        words = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}")
+    else:
+        words = sql.SQL(
+            "CREATE PUBLICATION {} FOR TABLE {} "
+            "WITH (publish = 'insert, update, delete', publish_via_partition_root = true)"
+        )
+    command = words.format(sql.Identifier(feed.publication), table.identifier)
+    try:
+        database.execute(command)
+    except errors.DuplicateObject:
+        return  # another query of this pipeline was first
+    except errors.InsufficientPrivilege as error:
+        said = f"the table's owner has to say once: {command.as_string(database)}"
+        raise PostgresFailure(f"source {feed.source!r}: {str(error).strip()} ({said})") from error
+
+
+def identity_refusal(table: TableFacts) -> str | None:
+    """PostgreSQL itself refuses UPDATE and DELETE on a published table whose rows have no identity."""
+    if table.identity in ("f", "i") or (table.identity == "d" and table.key):
+        return None
+    return (
+        f"the table {table.schema}.{table.name} has no primary key, so its changes cannot say which row they are of "
+        f"(add one, or: ALTER TABLE {table.schema}.{table.name} REPLICA IDENTITY FULL)"
+    )
+
+
+def _put_aside(
+    database: "psycopg.Connection[Any]", feed: Feed, table: TableFacts, slot: str, snapshot: str, start: str
+) -> int:
+    """The rows as they were at the start, in files of `rows_max` rows; how many files."""
+    directory = feed.spool(slot, 0).parent
+    directory.mkdir(parents=True)
+    names = sql.SQL(", ").join(column.selected for column in table.columns)
+    columns = stream_columns(table)
+    at = lsn(start)
+    with database.transaction():
+        database.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        database.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+        with database.cursor("rows") as cursor:
+            cursor.execute(sql.SQL("SELECT {} FROM {}").format(names, table.identifier))
+            number = 0
+            while rows := cursor.fetchmany(feed.rows_max):
+                _write(feed.spool(slot, number), record_batch(columns, [(*row, "r", at, None) for row in rows]))
+                number += 1
+    return number
+
+
+def _write(path: Path, batch: Any) -> None:
+    import pyarrow as pa  # type: ignore[import-untyped]  # no type information
+
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_table(pa.Table.from_batches([batch]), max_chunksize=FETCH_ROWS)
+
+
+def stream_columns(table: TableFacts) -> list[tuple[str, str]]:
+    """The table's, then what is known of the change."""
+    own = [(column.name, column.spark_type) for column in table.columns]
+    return [*own, ("_op", "STRING"), ("_lsn", "BIGINT"), ("_commit_timestamp", "TIMESTAMP")]
+
+
+# --- going on
+
+
+def changes(database: "psycopg.Connection[Any]", feed: Feed, slot: str, upto: str) -> Iterator[Message]:
+    """What the slot holds, from its own position on: whole transactions, in the order of their commits."""
+    query = "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s, %s, VARIADIC %s)"
+    for (data,) in _peek(database, query, feed, slot, upto, None):
+        message = decode(data)
+        if message is not None:
+            yield message
+
+
+def ends(
+    database: "psycopg.Connection[Any]", feed: Feed, slot: str, upto: str, messages_max: int | None
+) -> tuple[list[tuple[int, int]], bool]:
+    """Of each transaction that the slot holds where it ends and how many rows it changed; whether these are all."""
+    query = """SELECT lsn::text, get_byte(data, 0) FROM
+        pg_logical_slot_peek_binary_changes(%s, %s, %s, VARIADIC %s)"""
+    found, rows, messages = [], 0, 0
+    for position, kind in _peek(database, query, feed, slot, upto, messages_max):
+        messages += 1
+        rows += kind in b"IUD"
+        if kind == ord("C"):
+            found.append((lsn(position), rows))
+            rows = 0
+    return found, messages_max is None or messages < messages_max
+
+
+def _peek(
+    database: "psycopg.Connection[Any]", query: Any, feed: Feed, slot: str, upto: str, messages_max: int | None
+) -> Iterator[tuple[Any, ...]]:
+    """Row by row, since a transaction may be larger than the memory."""
+    publication = sql.Identifier(feed.publication).as_string(database)
+    plugin = ["proto_version", "1", "publication_names", publication]
+    with database.cursor() as cursor:
+        found: Iterator[tuple[Any, ...]] = iter(())
+        first: tuple[Any, ...] | None = None
+
+        def ask() -> None:
+            nonlocal found, first
+            found = iter(cursor.stream(query, (slot, upto, messages_max, plugin), binary=True))
+            first = next(found, None)
+
+        _patiently(ask, feed, slot)
+        if first is not None:
+            yield first
+        yield from found
+
+
+def move(feed: Feed, slot: str, position: str) -> None:
+    """The slot need not keep what is before the position."""
+    with connect(feed.url) as database:
+        query = "SELECT confirmed_flush_lsn < %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
+        behind = database.execute(query, (position, slot)).fetchone()
+        if behind is not None and behind[0]:
+            advance = "SELECT pg_replication_slot_advance(%s, %s)"
+            _patiently(lambda: database.execute(advance, (slot, position)), feed, slot)
+
+
+def _patiently(ask: Callable[[], Any], feed: Feed, slot: str) -> None:
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            ask()
+        except errors.ObjectInUse:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        except (errors.UndefinedObject, errors.ObjectNotInPrerequisiteState) as error:
+            said = str(error).strip().partition("\n")[0]
+            raise PostgresFailure(
+                f"source {feed.source!r}: the replication slot {slot} cannot be read, changes may be lost: {said} "
+                "(begin anew, with all rows: `moldau pipeline reset`)"
+            ) from error
+        else:
+            return
+
+
+# --- ending
+
+
+def release_abandoned(feed: Feed) -> list[str]:
+    """Drops the source's slots that no checkpoint names, unless this run has made them; their names."""
+    named = _named_in_checkpoints(feed.storage)
+    abandoned = []
+    for note in sorted(feed.noted.glob("*.json")):
+        known = json.loads(note.read_text() or "{}")
+        if note.stem not in named and known.get("source") == feed.source and known.get("run") != feed.run:
+            release(feed, note.stem)
+            abandoned.append(note.stem)
+    return abandoned
+
+
+def release(feed: Feed, slot: str) -> None:
+    with connect(feed.url) as database:
+        query = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
+        _patiently(lambda: database.execute(query, (slot,)), feed, slot)
+    shutil.rmtree(feed.noted / slot, ignore_errors=True)
+    (feed.noted / f"{slot}.json").unlink(missing_ok=True)
+
+
+def _named_in_checkpoints(storage: Path) -> set[str]:
+    """From the offsets that Spark keeps: a line of JSON for each source of the query."""
+    named = set()
+    for path in storage.glob("checkpoints/*/offsets/*"):
+        for line in path.read_text("utf-8", "replace").splitlines():
+            if '"slot"' in line:
+                named.add(str(json.loads(line).get("slot")))
+    return named
