@@ -11,6 +11,7 @@ COMMANDS = {
     "topics": ("moldau.cli.topics", "list, create, describe, alter and delete topics"),
     "produce": ("moldau.cli.produce", "send lines from standard input to a topic"),
     "consume": ("moldau.cli.consume", "print the records of a topic"),
+    "pipeline": ("moldau.cli.pipeline", "check, run and look after a data pipeline on Spark"),
 }
 
 

@@ -1,0 +1,304 @@
+"""`moldau pipeline`: check, run and look after a pipeline of a YAML or Python file. Needs moldau[pipelines].
+
+Exit codes: 0 done, or stopped as asked; 1 failed, with one line that says why; 2 wrong usage; 130 or 143 if a run with
+--once was stopped by a signal before its end.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from moldau.cli.common import EXIT_FAILED, ToolError, pairs, run
+
+if TYPE_CHECKING:
+    from moldau.pipelines.spec import PipelineSpec
+
+INSTALL = "pip install 'moldau[pipelines]'"
+STOP_TIMEOUT_S = 120.0
+LOOK_S = 0.1
+
+
+def main(argv: Sequence[str]) -> int:
+    """The exit code."""
+    options = _parser().parse_args(argv)
+    return run(lambda: _guarded(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser("moldau pipeline", description="Pipelines on Spark.", allow_abbrev=False)
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for add in (_add_check, _add_run, _add_status, _add_stop, _add_replay, _add_reset, _add_redrive):
+        add(commands)
+    return made
+
+
+def _command(commands: Any, name: str, act: Callable[[argparse.Namespace], int], purpose: str) -> Any:
+    made = commands.add_parser(name, help=purpose, description=purpose, allow_abbrev=False)
+    made.set_defaults(act=act)
+    made.add_argument("file", metavar="FILE", help="the pipeline, .yaml or .py")
+    made.add_argument("--bootstrap-server", metavar="HOST:PORT,...", help="brokers in place of the file's `bootstrap`")
+    made.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option in place of the file's: trigger='5 seconds', sinks.table.postgres=URL",
+    )
+    made.add_argument("--debug", action="store_true", help="show where an error comes from, with all stacks")
+    return made
+
+
+def _with_spark(made: argparse.ArgumentParser) -> None:
+    where = made.add_mutually_exclusive_group()
+    where.add_argument("--master", metavar="URL", help="where Spark runs, e.g. spark://host:7077 (default: local[*])")
+    where.add_argument("--remote", metavar="URL", help="a Spark Connect server, e.g. sc://host:15002")
+
+
+def _add_check(commands: Any) -> None:
+    made = _command(commands, "check", _check, "Say what is wrong with the pipeline, before anything starts.")
+    made.add_argument("--static", action="store_true", help="look at the file alone: ask no cluster, start no Spark")
+    _with_spark(made)
+
+
+def _add_run(commands: Any) -> None:
+    made = _command(commands, "run", _run, "Run the pipeline, on from where it stopped.")
+    mode = made.add_mutually_exclusive_group()
+    mode.add_argument("--once", dest="mode", action="store_const", const="once", help="until all that is there is read")
+    mode.add_argument(
+        "--continuous", dest="mode", action="store_const", const="continuous", help="until it is stopped (default)"
+    )
+    mode.add_argument(
+        "--realtime", dest="mode", action="store_const", const="realtime", help="likewise, each row as it comes"
+    )
+    made.set_defaults(mode="continuous")
+    _with_spark(made)
+
+
+def _add_status(commands: Any) -> None:
+    made = _command(commands, "status", _status, "Show how far a run is, or how the last one ended.")
+    made.add_argument("--json", action="store_true", help="all figures, as JSON")
+
+
+def _add_stop(commands: Any) -> None:
+    made = _command(commands, "stop", _stop, "Stop a run after the batch at hand, and wait for its end.")
+    made.add_argument("--timeout", type=float, default=STOP_TIMEOUT_S, metavar="SECONDS", help="how long to wait")
+
+
+def _add_replay(commands: Any) -> None:
+    made = _command(commands, "replay", _replay, "Compute a sink again from some time on, into another place.")
+    made.add_argument("--from", dest="begin", required=True, metavar="TIME", help="ISO 8601 (UTC), or ms since 1970")
+    made.add_argument("--until", dest="end", metavar="TIME", help="without the records of this time and later")
+    made.add_argument("--to", required=True, metavar="KIND=VALUE[,OPTION=VALUE...]", help="sqlite=out.db,table=visits")
+    made.add_argument("--sink", metavar="NAME", help="which of several sinks")
+    _with_spark(made)
+
+
+def _add_reset(commands: Any) -> None:
+    made = _command(commands, "reset", _reset, "Forget how far the pipeline has read: the next run begins anew.")
+    made.add_argument("--sink", metavar="NAME", help="only this one")
+    made.add_argument("--yes", action="store_true", help="really do it")
+
+
+def _add_redrive(commands: Any) -> None:
+    made = _command(commands, "redrive", _redrive, "Send dead letters back to the topics they came from.")
+    made.add_argument("--reason", metavar="TEXT", help="only those with this text in their reason")
+    made.add_argument("--source", metavar="NAME", help="only those of this source")
+    made.add_argument("--max", type=int, metavar="N", help="so many at most")
+    made.add_argument("--dry-run", action="store_true", help="only show what would be sent")
+
+
+def _guarded(options: argparse.Namespace) -> int:
+    """Every expected failure in words: as one line, or one for each problem of the file."""
+    try:
+        code: int = options.act(options)
+        return code
+    except ModuleNotFoundError as error:
+        if (error.name or "moldau").startswith("moldau"):
+            raise
+        raise ToolError(f"pipelines need the package {error.name!r}: {INSTALL}") from error
+    except _told_errors() as error:
+        if options.debug:
+            traceback.print_exc()
+        sys.stderr.write(_in_lines(error))
+        return EXIT_FAILED
+
+
+def _told_errors() -> tuple[type[Exception], ...]:
+    """Those whose message is for the user."""
+    from moldau.pipelines.jars import JarsMissing
+    from moldau.pipelines.java import JavaMissing
+    from moldau.pipelines.problems import PipelineError
+    from moldau.pipelines.redrive import RedriveError
+    from moldau.pipelines.runner import RunFailed
+    from moldau.pipelines.session import SessionFailed
+    from moldau.pipelines.storage import Busy
+    from moldau.pipelines.topics import ClusterError
+
+    return (PipelineError, RunFailed, SessionFailed, Busy, JavaMissing, JarsMissing, RedriveError, ClusterError)
+
+
+def _in_lines(error: Exception) -> str:
+    from moldau.pipelines.problems import PipelineError
+
+    if isinstance(error, PipelineError):
+        return "".join(f"{problem}\n" for problem in error.problems)
+    return f"error: {' '.join(str(error).split())}\n"
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+# --- the commands
+
+
+def _spec(options: argparse.Namespace, ask: bool = False) -> "PipelineSpec":
+    from moldau.pipelines.files import load
+
+    return load(options.file, options.bootstrap_server, pairs(options.settings), ask)
+
+
+def _checked(options: argparse.Namespace) -> "PipelineSpec":
+    """The spec, after all that can be found out without Spark."""
+    _need_spark()
+    return _sound(_spec(options, ask=True))
+
+
+def _sound(spec: "PipelineSpec") -> "PipelineSpec":
+    from moldau.pipelines.check import check
+    from moldau.pipelines.problems import PipelineError
+
+    problems = check(spec)
+    if problems:
+        raise PipelineError(problems)
+    return spec
+
+
+def _need_spark() -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        raise ToolError(f"pipelines need PySpark: {INSTALL}")
+
+
+def _check(options: argparse.Namespace) -> int:
+    from moldau.pipelines.check import check_names
+    from moldau.pipelines.problems import PipelineError
+    from moldau.pipelines.runner import analyse
+
+    if options.static:
+        spec = _spec(options)
+        problems = list(check_names(spec))
+    else:
+        spec = _checked(options)
+        problems = analyse(spec, options.master, options.remote)
+    if problems:
+        raise PipelineError(problems)
+    kinds = f"{len(spec.sources)} sources, {len(spec.views)} views, {len(spec.sinks)} sinks"
+    _say(f"{options.file}: {spec.name} is sound: {kinds}")
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    from moldau.pipelines import runner
+
+    stop = runner.run(_checked(options), options.mode, options.master, options.remote)
+    return 128 + stop.number if stop.number and options.mode == runner.ONCE else 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    from moldau.pipelines.status import describe, found
+
+    status = found(_spec(options))
+    if options.json:
+        _say(json.dumps(status, indent=1))
+    else:
+        for line in describe(status):
+            _say(line)
+    return EXIT_FAILED if status["state"] in ("failed", "killed") else 0
+
+
+def _stop(options: argparse.Namespace) -> int:
+    from moldau.pipelines.storage import Storage
+
+    spec = _spec(options)
+    storage = Storage(spec.storage)
+    pid = storage.runner()
+    if not pid:
+        _say(f"{spec.name} is not running")
+        return 0
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except PermissionError as error:
+        raise ToolError(f"process {pid} of {spec.name} belongs to another user") from error
+    except ProcessLookupError as error:
+        raise ToolError(f"process {pid} of {spec.name} is not on this machine") from error
+    deadline = time.monotonic() + options.timeout
+    while storage.runner() == pid:
+        if time.monotonic() > deadline:
+            raise ToolError(
+                f"{spec.name} (process {pid}) has not ended in {options.timeout:g} s; it will after its batch"
+            )
+        time.sleep(LOOK_S)
+    _say(f"{spec.name} is stopped")
+    return 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from moldau.pipelines import replay, runner
+    from moldau.pipelines.display import Display
+    from moldau.pipelines.files import read
+    from moldau.pipelines.settings import override
+    from moldau.pipelines.storage import Storage
+
+    try:
+        window = replay.Window(replay.moment(options.begin), replay.moment(options.end) if options.end else None)
+        to = replay.target(options.to)
+    except ValueError as error:
+        raise ToolError(str(error)) from error
+    production = _checked(options)
+    draft = override(read(production.place.file), pairs(options.settings))
+    name = replay.new_name(production, datetime.now(UTC))
+    spec = _sound(replay.plan(draft, production, options.sink, to, window, name))
+    display = Display()
+    display.say(f"replay {name}: group {spec.name}.replay.{name}, storage {spec.storage}")
+    with Storage(spec.storage).lock() as lock:
+        runner.copy_schemas(production, Storage(spec.storage))
+        stop = runner.launch(
+            spec, runner.ONCE, lock, display, options.master, options.remote, window.shape, with_dead_letters=False
+        )
+    return 128 + stop.number if stop.number else 0
+
+
+def _reset(options: argparse.Namespace) -> int:
+    from moldau.pipelines.problems import suggestion
+    from moldau.pipelines.reset import reset, what_follows
+
+    spec = _spec(options)
+    if options.sink is not None and options.sink not in spec.sinks:
+        raise ToolError(f"there is no sink {options.sink!r} ({suggestion(options.sink, spec.sinks)})")
+    sink = spec.sinks[options.sink] if options.sink is not None else None
+    if not options.yes:
+        for each in [sink] if sink is not None else spec.sinks.values():
+            _say(f"{each.name}: would begin anew; {what_follows(each)}")
+        raise ToolError("nothing was done: say --yes to forget how far the pipeline has read")
+    reset(spec, sink, _say)
+    return 0
+
+
+def _redrive(options: argparse.Namespace) -> int:
+    from moldau.pipelines.redrive import Filter, redrive, said_by
+
+    spec = _spec(options)
+    redriven = redrive(spec, Filter(options.reason, options.source, options.max), options.dry_run)
+    for line in said_by(redriven, spec, options.dry_run):
+        _say(line)
+    return 0

@@ -1,0 +1,202 @@
+"""From a spec to data frames: sources opened, views made of them in the order they need each other, rows for each sink.
+
+Nothing starts here: `check` builds the same frames only to hear what Spark's analysis says of them. A source or a view
+that fails is told with its error, and what reads it is left out: its own failure would say nothing new.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING
+
+from moldau.pipelines.failures import explain
+from moldau.pipelines.kinds import Context, Reading, source_kind
+from moldau.pipelines.problems import Place, Problem
+from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec, ViewSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    Shape = Callable[[SourceSpec, "DataFrame"], "DataFrame"]
+
+
+@dataclass(slots=True)
+class Frames:
+    """`found`: every source and view that has no broken input, as a data frame or the error met instead of it."""
+
+    found: "dict[str, DataFrame | Exception]" = field(default_factory=dict)
+    readings: dict[str, Reading] = field(default_factory=dict)
+
+    def of(self, name: str) -> "DataFrame | None":
+        frame = self.found.get(name)
+        return None if isinstance(frame, Exception) else frame
+
+    def errors(self) -> list[Exception]:
+        return [frame for frame in self.found.values() if isinstance(frame, Exception)]
+
+
+def build(spec: PipelineSpec, context: Context, shape: "Shape | None" = None) -> Frames:
+    """`shape` may narrow the rows of a source before anything else sees them. The spec has no cycle (`check`)."""
+    frames = Frames()
+    for source in spec.sources.values():
+        try:
+            frames.readings[source.name] = reading = source_kind(source.kind).read(source, context)
+            rows = shape(source, reading.rows) if shape else reading.rows
+            frames.found[source.name] = _named(source.name, _with_watermark(source, rows))
+        except Exception as error:  # whatever a driver or Spark raises is about this source
+            frames.found[source.name] = error
+    for view in views_in_order(spec):
+        inputs = [frames.of(name) for name in view.inputs]
+        if any(frame is None for frame in inputs):
+            continue
+        try:
+            frames.found[view.name] = _named(
+                view.name, _view(view, [frame for frame in inputs if frame is not None], context)
+            )
+        except Exception as error:  # the view's own function may raise anything
+            frames.found[view.name] = error
+    return frames
+
+
+def views_in_order(spec: PipelineSpec) -> list[ViewSpec]:
+    """Each after the views that it reads."""
+    needs = {view.name: [name for name in view.inputs if name in spec.views] for view in spec.views.values()}
+    return [spec.views[name] for name in TopologicalSorter(needs).static_order()]
+
+
+def _with_watermark(source: SourceSpec, rows: "DataFrame") -> "DataFrame":
+    watermark = source.options.get("watermark")
+    return rows.withWatermark(*watermark) if watermark else rows
+
+
+def _named(name: str, frame: "DataFrame") -> "DataFrame":
+    """Known to SQL by its name."""
+    frame.createOrReplaceTempView(f"`{name}`")
+    return frame
+
+
+def _view(view: ViewSpec, inputs: "list[DataFrame]", context: Context) -> "DataFrame":
+    if view.sql is not None:
+        return context.spark.sql(view.sql)
+    if view.function is None:
+        raise ValueError("it has neither SQL nor a function")
+    frame = view.function(*inputs)
+    if not hasattr(frame, "createOrReplaceTempView"):
+        raise TypeError(f"the function must return a data frame, not {type(frame).__name__}")
+    return frame
+
+
+# --- what a sink takes
+
+
+def upstream(spec: PipelineSpec, sink: SinkSpec) -> set[str]:
+    """The names of all sources and views whose rows come to the sink."""
+    found: set[str] = set()
+    waiting = list(sink.flows)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(spec.views[name].inputs if name in spec.views else ())
+    return found
+
+
+def sources_of(spec: PipelineSpec, sink: SinkSpec) -> list[SourceSpec]:
+    names = upstream(spec, sink)
+    return [source for source in spec.sources.values() if source.name in names]
+
+
+def needed(spec: PipelineSpec, sinks: Iterable[SinkSpec] | None = None) -> PipelineSpec:
+    """The spec without what no sink reads: a run opens no source for nothing."""
+    kept = spec.sinks if sinks is None else {sink.name: sink for sink in sinks}
+    names = {name for sink in kept.values() for name in upstream(spec, sink)}
+    return replace(
+        spec,
+        sources={name: source for name, source in spec.sources.items() if name in names},
+        views={name: view for name, view in spec.views.items() if name in names},
+        sinks=kept,
+    )
+
+
+def rows_of(sink: SinkSpec, frames: Frames) -> "DataFrame":
+    """The union, by the columns' names, of the sink's flows."""
+    flows = [frame for frame in map(frames.of, sink.flows) if frame is not None]
+    rows = flows[0]
+    for other in flows[1:]:
+        rows = rows.unionByName(other)
+    return rows
+
+
+def check_sinks(spec: PipelineSpec, frames: Frames) -> "tuple[dict[str, DataFrame], list[Problem]]":
+    """The rows of each sink, and why some have none. A sink with a flow that failed is passed over: that is told."""
+    found: dict[str, DataFrame] = {}
+    problems: list[Problem] = []
+    for sink in spec.sinks.values():
+        if any(frames.of(flow) is None for flow in sink.flows):
+            continue
+        problem = _unlike_flows(sink, frames)
+        if problem is None:
+            try:
+                found[sink.name] = rows_of(sink, frames)
+            except Exception as error:  # Spark's analysis of the union
+                problem = Problem(_from(sink), f"sink {sink.name!r}: its flows do not go together: {explain(error)}")
+            else:
+                problem = _unwritable(sink, found[sink.name])
+        problems.extend([problem] if problem else ())
+    return found, problems
+
+
+def _from(sink: SinkSpec) -> Place:
+    return sink.places.get("from", sink.place)
+
+
+def _unlike_flows(sink: SinkSpec, frames: Frames) -> Problem | None:
+    columns = {flow: set(frame.columns) for flow in sink.flows if (frame := frames.of(flow)) is not None}
+    first = sink.flows[0]
+    for other, there in columns.items():
+        differing = columns[first] ^ there
+        if differing:
+            listed = ", ".join(repr(name) for name in sorted(differing))
+            words = f"{first!r} and {other!r} must have the same columns, but differ in {listed}"
+            return Problem(_from(sink), f"sink {sink.name!r}: {words}")
+    return None
+
+
+def _unwritable(sink: SinkSpec, rows: "DataFrame") -> Problem | None:
+    if not rows.isStreaming:
+        return Problem(_from(sink), f"sink {sink.name!r} gets no stream: all that it takes is read as a table")
+    return mode_refusal(sink, rows)
+
+
+# --- output modes
+
+
+def output_mode(sink: SinkSpec, rows: "DataFrame") -> str:
+    """The one written; where none was, append if Spark cannot update such rows (those of an outer join)."""
+    mode: str = sink.options["mode"]
+    if "mode" in sink.places or mode == "append" or _refused_in(mode, rows) is None:
+        return mode
+    return mode if _refused_in("append", rows) else "append"
+
+
+def mode_refusal(sink: SinkSpec, rows: "DataFrame") -> Problem | None:
+    """Spark says so only when a query starts; its rule can be asked before."""
+    mode = output_mode(sink, rows)
+    error = _refused_in(mode, rows)
+    if error is None:
+        return None
+    hint = "give the source a `watermark`, or the sink a `key` or another `mode`" if mode == "append" else ""
+    return Problem(sink.places.get("mode", sink.place), f"sink {sink.name!r}: {explain(error)}", hint)
+
+
+def _refused_in(mode: str, rows: "DataFrame") -> Exception | None:
+    plan, jvm = getattr(rows, "_jdf", None), getattr(rows.sparkSession, "_jvm", None)
+    if plan is None or jvm is None:
+        return None  # Spark Connect: its server will say
+    rule = getattr(jvm, "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker")
+    modes = getattr(jvm, "org.apache.spark.sql.streaming.OutputMode")
+    try:
+        rule.checkForStreaming(plan.queryExecution().analyzed(), getattr(modes, mode.capitalize())())
+    except Exception as error:  # AnalysisException in one version, another in the next: any is a refusal
+        return error
+    return None

@@ -1,0 +1,181 @@
+"""The position of each query as the offsets of a consumer group, so that every Kafka tool shows its lag.
+
+A run never fails for it and never waits for it: positions are sent by a thread of its own, the newest of each query,
+and a group that cannot be written (someone is a member of it; the cluster does not answer) is told once.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from moldau.pipelines.graph import sources_of
+from moldau.pipelines.progress import Offsets
+from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec
+from moldau.pipelines.topics import Cluster, cluster_of
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+    from confluent_kafka.admin import AdminClient
+
+REQUEST_TIMEOUT_S = 10.0
+AGAIN_S = 0.2
+COMING = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
+"""Errors of a group whose coordinator is only just being found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """The topics that a source reads, and where they are."""
+
+    cluster: Cluster
+    topics: tuple[str, ...]
+    pattern: str | None
+
+    def reads(self, topic: str) -> bool:
+        return topic in self.topics or (self.pattern is not None and re.fullmatch(self.pattern, topic) is not None)
+
+
+def readers(pipeline: PipelineSpec, sources: Iterable[SourceSpec]) -> list[Reader]:
+    return [
+        Reader(
+            cluster_of(pipeline, source.options),
+            tuple(source.options.get("topic") or ()),
+            source.options.get("pattern"),
+        )
+        for source in sources
+        if source.kind == "topic" and source.options.get("as") != "table"
+    ]
+
+
+def readers_of_sink(pipeline: PipelineSpec, sink: SinkSpec) -> list[Reader]:
+    return readers(pipeline, sources_of(pipeline, sink))
+
+
+class Groups:
+    """`queries`: what each query reads; the group has the query's name. `say` gets a line for the user."""
+
+    def __init__(self, queries: Mapping[str, Sequence[Reader]], say: Callable[[str], None]) -> None:
+        self._queries = queries
+        self._say = say
+        self._admins: dict[Cluster, AdminClient] = {}
+        self._complained: set[str] = set()
+        self._news = threading.Condition()
+        self._pending: dict[str, Offsets] = {}
+        self._sending = False
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name="consumer groups", daemon=True)
+        self._thread.start()
+
+    def commit(self, query: str, positions: Offsets) -> None:
+        """Soon; a newer position of the same query takes its place."""
+        with self._news:
+            self._pending[query] = positions
+            self._news.notify_all()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Until all that was given is sent or refused; False if it took too long."""
+        with self._news:
+            return self._news.wait_for(lambda: not (self._pending or self._sending), timeout_s)
+
+    def close(self, timeout_s: float = 2 * REQUEST_TIMEOUT_S) -> None:
+        """After what is pending has been sent."""
+        with self._news:
+            self._closing = True
+            self._news.notify_all()
+        self._thread.join(timeout_s)
+
+    def _work(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._pending or self._closing)
+                if not self._pending:
+                    return
+                query = next(iter(self._pending))
+                positions = self._pending.pop(query)
+                self._sending = True
+            self._send(query, positions)
+            with self._news:
+                self._sending = False
+                self._news.notify_all()
+
+    def _send(self, query: str, positions: Offsets) -> None:
+        by_cluster, unclear = _by_cluster(self._queries.get(query, ()), positions)
+        if unclear:
+            self._complain(query, f"{', '.join(unclear)} could be of either of two clusters")
+        for cluster, known in by_cluster.items():
+            try:
+                refusal = self._until_settled(cluster, query, known)
+            except Exception as error:  # a thread that died would stop all groups without a word
+                refusal = str(error)
+            if refusal:
+                self._complain(query, refusal)
+
+    def _until_settled(self, cluster: Cluster, group: str, positions: Offsets) -> str | None:
+        """Why not, in words. A coordinator that is only just being found is asked again: the group may be new."""
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        while (error := self._alter(cluster, group, positions)) is not None:
+            if error.name() not in COMING or time.monotonic() > deadline:
+                return str(error.str())
+            time.sleep(AGAIN_S)
+        return None
+
+    def _alter(self, cluster: Cluster, group: str, positions: Offsets) -> "KafkaError | None":
+        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+
+        partitions = [
+            TopicPartition(topic, partition, offset)
+            for topic, found in positions.items()
+            for partition, offset in found.items()
+        ]
+        wanted = [ConsumerGroupTopicPartitions(group, partitions)]
+        admin = self._admins.get(cluster) or self._admins.setdefault(cluster, _admin(cluster))
+        [done] = admin.alter_consumer_group_offsets(wanted, request_timeout=REQUEST_TIMEOUT_S).values()
+        try:
+            told = done.result().topic_partitions
+        except KafkaException as refused:
+            error: KafkaError = refused.args[0]
+            return error
+        return next((each.error for each in told if each.error is not None), None)
+
+    def _complain(self, group: str, why: str) -> None:
+        if group not in self._complained:
+            self._complained.add(group)
+            self._say(f"the offsets of group {group!r} cannot be written: {why}; the run goes on without")
+
+
+def _by_cluster(reading: Sequence[Reader], positions: Offsets) -> tuple[dict[Cluster, Offsets], list[str]]:
+    """Also the topics of which Spark does not tell where they are: the name is read from two clusters."""
+    found: dict[Cluster, Offsets] = {}
+    unclear = []
+    for topic, partitions in positions.items():
+        clusters = {reader.cluster for reader in reading if reader.reads(topic)}
+        if len(clusters) == 1:
+            found.setdefault(clusters.pop(), {})[topic] = partitions
+        elif clusters:
+            unclear.append(topic)
+    return found, unclear
+
+
+def _admin(cluster: Cluster) -> "AdminClient":
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient(cluster.settings())
+
+
+def delete(cluster: Cluster, groups: Sequence[str]) -> dict[str, str]:
+    """Those that could not be deleted, each with the reason. One that is not there is as good as deleted."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    refused: dict[str, str] = {}
+    admin = _admin(cluster)  # kept until the answers are there: they never come to a client that is gone
+    futures: Mapping[str, Any] = admin.delete_consumer_groups(list(groups), request_timeout=REQUEST_TIMEOUT_S)
+    for group, future in futures.items():
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                refused[group] = error.args[0].str()
+    return refused

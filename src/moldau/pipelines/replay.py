@@ -1,0 +1,164 @@
+"""The rows of a sink computed again from some time on, into another place, while production goes on untouched.
+
+A replay is a pipeline of its own made of the same file: the sink's flow, topics read from the time, one sink to write,
+a storage under the pipeline's and a consumer group of its own. Of production it reads the fixed schemas and nothing
+else, and it writes no dead letters: the records in question have theirs.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from moldau.pipelines.draft import Draft, Entry, build
+from moldau.pipelines.graph import needed, sources_of
+from moldau.pipelines.kinds import SINKS, sink_kind
+from moldau.pipelines.options import Given
+from moldau.pipelines.problems import PipelineError, Place, Problem, suggestion
+from moldau.pipelines.sinks.batches import beside
+from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec
+from moldau.pipelines.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PLACE = Place("command line", 1)
+INHERITED = ("key", "mode", "columns", "delete_when", "headers")
+"""Options of the production sink that hold for the other place too, where its kind has them."""
+IN_FILES = ("sqlite", "parquet", "delta", "iceberg")
+"""Kinds whose first option is a path."""
+TARGET = ("table", "collection", "bootstrap")
+"""Besides the first option, what tells one place from another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """By the time of the records: from the first on, up to the second and without it."""
+
+    begin: datetime
+    end: datetime | None = None
+
+    def shape(self, source: SourceSpec, rows: "DataFrame") -> "DataFrame":
+        """A topic's offset for a time is that of the first such record; older ones may come after it."""
+        from pyspark.sql import functions as F
+
+        if source.kind != "topic" or source.options.get("as") == "table":
+            return rows
+        rows = rows.where(F.col("_timestamp") >= F.lit(self.begin))
+        return rows.where(F.col("_timestamp") < F.lit(self.end)) if self.end else rows
+
+
+def moment(text: str) -> datetime:
+    """ISO 8601, UTC unless it says otherwise; or milliseconds since 1970. Raises ValueError."""
+    if text.isdigit():
+        return datetime.fromtimestamp(int(text) / 1000, UTC)
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def target(text: str) -> dict[str, Any]:
+    """`sqlite=out.db,table=visits,key=[a,b]` as options; a comma between brackets is part of the value."""
+    import yaml
+
+    options: dict[str, Any] = {}
+    for part in _parts(text):
+        name, equals, value = part.partition("=")
+        if not equals or not name.strip():
+            raise ValueError(f"{part!r} is not of the form OPTION=VALUE")
+        options[name.strip()] = yaml.safe_load(value) if value[:1] in "[{" or value.isdigit() else value
+    return options
+
+
+def _parts(text: str) -> Iterator[str]:
+    depth, begin = 0, 0
+    for position, sign in enumerate(text):
+        depth += (sign in "[{") - (sign in "]}")
+        if sign == "," and depth == 0:
+            yield text[begin:position]
+            begin = position + 1
+    yield text[begin:]
+
+
+def plan(
+    draft: Draft, production: PipelineSpec, sink_name: str | None, to: Mapping[str, Any], window: Window, name: str
+) -> PipelineSpec:
+    """The replay called `name` of a sink of `production`, the spec of the same draft. Raises PipelineError."""
+    sink = _chosen(production, sink_name)
+    _refuse_other_streams(production, sink)
+    entry = Entry(f"replay.{name}", _options(draft, sink, to), PLACE)
+    # The watermark of a replay is its own, and so are all offsets
+    sources = [_from_time(source, window) for source in draft.sources]
+    spec, problems = build(replace(draft, sources=sources, sinks=[entry]), production.bootstrap)
+    if problems:
+        raise PipelineError(problems)
+    [made] = spec.sinks.values()
+    _refuse_production(production, made)
+    return needed(replace(spec, storage=Storage(production.storage).replays / name))
+
+
+def new_name(production: PipelineSpec, now: datetime) -> str:
+    """The time, and a number if there are several of one second."""
+    replays, name = Storage(production.storage).replays, now.strftime("%Y%m%d-%H%M%S")
+    taken = (f"{name}-{number}" for number in range(2, 1000))
+    return name if not (replays / name).exists() else next(each for each in taken if not (replays / each).exists())
+
+
+def _chosen(production: PipelineSpec, name: str | None) -> SinkSpec:
+    if name is None and len(production.sinks) == 1:
+        return next(iter(production.sinks.values()))
+    if name is None:
+        raise PipelineError([Problem(PLACE, "which sink? name it with --sink", suggestion("", production.sinks))])
+    if name not in production.sinks:
+        raise PipelineError([Problem(PLACE, f"there is no sink {name!r}", suggestion(name, production.sinks))])
+    return production.sinks[name]
+
+
+def _refuse_other_streams(production: PipelineSpec, sink: SinkSpec) -> None:
+    problems = [
+        Problem(source.place, f"source {source.name!r} ({source.kind}) cannot be read from a time: only topics can")
+        for source in sources_of(production, sink)
+        if source.kind != "topic" and source.options.get("as") != "table"
+    ]
+    if problems:
+        raise PipelineError(problems)
+
+
+def _options(draft: Draft, sink: SinkSpec, to: Mapping[str, Any]) -> dict[str, Given]:
+    """Those asked for, and beside them the production sink's that still make sense."""
+    written = next(entry.given for entry in draft.sinks if entry.name == sink.name)
+    kind = next((name for name in to if name in SINKS), None)
+    known = {"mode", *(option.name for option in sink_kind(kind).options)} if kind else set()
+    kept = {
+        name: given
+        for name, given in written.items()
+        if name in known and name != kind and (name in INHERITED or kind == sink.kind)
+    }
+    given = {name: Given(value, PLACE) for name, value in to.items()}
+    return {"from": Given(list(sink.flows), PLACE), **kept, **given}
+
+
+def _from_time(source: Entry, window: Window) -> Entry:
+    given = dict(source.given)
+    table = given.get("as")
+    if ("topic" in given or "pattern" in given) and (table is None or table.value != "table"):
+        begin_ms = int(window.begin.timestamp() * 1000)
+        given["starting"] = Given({"timestamp": begin_ms}, given["starting"].place if "starting" in given else PLACE)
+    return replace(source, given=given)
+
+
+def _refuse_production(production: PipelineSpec, made: SinkSpec) -> None:
+    """Neither where production writes nor what it reads."""
+    for sink in production.sinks.values():
+        if sink.kind == made.kind and _place_written(sink) == _place_written(made):
+            raise PipelineError([Problem(PLACE, f"--to is where sink {sink.name!r} of production writes")])
+    if made.kind == "topic":
+        for source in production.sources.values():
+            if made.options["topic"] in (source.options.get("topic") or ()):
+                raise PipelineError([Problem(PLACE, f"--to is a topic that source {source.name!r} reads")])
+
+
+def _place_written(sink: SinkSpec) -> tuple[Any, ...]:
+    first = sink.options.get(sink_kind(sink.kind).options[0].name)
+    if isinstance(first, str) and sink.kind in IN_FILES:
+        first = beside(sink, first)
+    return (first, *(sink.options.get(name) for name in TARGET))

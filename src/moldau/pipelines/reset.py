@@ -1,0 +1,53 @@
+"""Begin anew: forget how far the queries of a pipeline have read. What they wrote stays, and is written again."""
+
+from collections.abc import Callable, Iterable
+
+from moldau.pipelines.graph import sources_of
+from moldau.pipelines.groups import delete, readers
+from moldau.pipelines.spec import PipelineSpec, SinkSpec
+from moldau.pipelines.storage import Storage
+
+KEYED = "rows are put in the place of those with the same key"
+AGAIN = {
+    "topic": "all records are written once more, after those that are there",
+    "http": "all requests are sent once more",
+    "console": "everything is printed once more",
+    "parquet": "its directory must be removed too: Spark leaves out the batches that it finds there",
+}
+ADDED = "rows are added to those that are there: empty it first"
+
+
+def what_follows(sink: SinkSpec) -> str:
+    """What the sink does when everything is read again."""
+    if sink.kind in AGAIN:
+        return AGAIN[sink.kind]
+    return KEYED if sink.options.get("key") else ADDED
+
+
+def queries(spec: PipelineSpec, sink: SinkSpec | None) -> list[str]:
+    """What is forgotten, by the names of checkpoints: one sink's, or everything, dead letters included."""
+    if sink is not None:
+        return [sink.name]
+    return [*spec.sinks, *(f"{name}.dead-letters" for name in spec.sources)]
+
+
+def reset(spec: PipelineSpec, sink: SinkSpec | None, say: Callable[[str], None]) -> None:
+    """Raises Busy while the pipeline runs."""
+    storage = Storage(spec.storage)
+    with storage.lock():
+        names = queries(spec, sink)
+        # A sink that is no more in the file has left a checkpoint too, and a later one of its name would find it
+        forgotten = names if sink is not None else sorted({*names, *storage.checkpoints()})
+        for name in forgotten:
+            storage.forget(name)
+        _delete_groups(spec, sink, names, say)
+    for each in [sink] if sink is not None else spec.sinks.values():
+        say(f"{each.name}: begins anew; {what_follows(each)}")
+
+
+def _delete_groups(spec: PipelineSpec, sink: SinkSpec | None, names: Iterable[str], say: Callable[[str], None]) -> None:
+    sources = sources_of(spec, sink) if sink is not None else list(spec.sources.values())
+    groups = [f"{spec.name}.{name}" for name in names]
+    for cluster in {reader.cluster for reader in readers(spec, sources)}:
+        for group, why in delete(cluster, groups).items():
+            say(f"group {group!r} could not be deleted: {why}")

@@ -1,0 +1,386 @@
+"""Runs a pipeline: one streaming query for each sink, one for the bad records of each source, until they end together.
+
+One that fails takes the others with it: half a pipeline that goes on unseen is worse than none. A stop waits for the
+batch at hand; whatever happens instead, kill -9 included, the next run goes on from the checkpoints.
+"""
+
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from inspect import signature
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from moldau.pipelines import dead_letters, graph
+from moldau.pipelines.check import check_frames, in_order
+from moldau.pipelines.display import Display
+from moldau.pipelines.failures import explain
+from moldau.pipelines.groups import Groups, Reader, readers, readers_of_sink
+from moldau.pipelines.kinds import Context, sink_kind
+from moldau.pipelines.problems import PipelineError, Problem
+from moldau.pipelines.progress import Progress, listener
+from moldau.pipelines.session import session
+from moldau.pipelines.spec import PipelineSpec, SinkSpec
+from moldau.pipelines.storage import RunLock, Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from moldau.pipelines.graph import Shape
+
+ONCE, CONTINUOUS, REALTIME = "once", "continuous", "realtime"
+REALTIME_BATCH = "5 seconds"
+"""Rows are written as they come; this is how often their position is, and the least that Spark takes."""
+LOOK_S = 0.5
+STATUS_S = 1.0
+STOP_WAIT_S = 60.0
+"""How long a stop waits for the end of a batch."""
+LAST_WORDS_S = 10.0
+"""How long an ended run waits for what Spark still has to tell of it."""
+
+
+class RunFailed(Exception):
+    """A query failed; the message is one line, the cause has the rest."""
+
+    def __init__(self, query: str, error: BaseException) -> None:
+        super().__init__(f"{query}: {explain(error)}")
+        self.query = query
+
+
+@dataclass(slots=True)
+class Stop:
+    """Asked for by a signal: once to end after the batch at hand, twice to end now."""
+
+    number: int | None = None
+    """Of the signal."""
+    now: bool = False
+
+    @property
+    def asked(self) -> bool:
+        return self.number is not None
+
+    def ask(self, number: int = signal.SIGTERM) -> None:
+        self.now = self.asked
+        self.number = number
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Only flags are set in a handler: it may interrupt anything. Set after Spark's start, which sets its own."""
+
+        def handle(number: int, _: FrameType | None) -> None:
+            self.ask(number)
+
+        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A query to be started. `checkpoint` names its directory."""
+
+    name: str
+    checkpoint: str
+    reads: list[Reader]
+    writer: "Callable[[], DataStreamWriter]"
+    """Made when it is started: some sinks touch their store."""
+    mode: str
+    realtime: bool
+
+
+def run(
+    spec: PipelineSpec, mode: str, master: str | None = None, remote: str | None = None, display: Display | None = None
+) -> Stop:
+    """Start Spark and run the pipeline, whose spec is checked; how it was stopped, if it was.
+
+    Raises Busy, SessionFailed, PipelineError, RunFailed.
+    """
+    with Storage(spec.storage).lock() as lock:
+        return launch(spec, mode, lock, display or Display(), master, remote)
+
+
+def launch(
+    spec: PipelineSpec,
+    mode: str,
+    lock: RunLock,
+    display: Display,
+    master: str | None = None,
+    remote: str | None = None,
+    shape: "Shape | None" = None,
+    with_dead_letters: bool = True,
+) -> Stop:
+    lock.await_orphan(display.say)
+    _silence()
+    spark = session(spec, master, remote, realtime=mode == REALTIME)
+    stop = Stop()
+    try:
+        lock.note(_java(spark))
+        with stop.on_signals():
+            Run(spec, spark, mode, stop, display, shape, with_dead_letters).to_the_end()
+    finally:
+        with suppress(Exception):  # Java may be gone with what failed, and that has been told
+            spark.stop()
+    return stop
+
+
+def analyse(spec: PipelineSpec, master: str | None = None, remote: str | None = None) -> list[Problem]:
+    """What Spark says of the pipeline's data frames; nothing is started, and its storage is left alone."""
+    with tempfile.TemporaryDirectory(prefix="moldau-check-") as made:
+        storage = Storage(Path(made))
+        copy_schemas(spec, storage)
+        _silence()
+        spark = session(replace(spec, storage=storage.path), master, remote)
+        try:
+            return prepare(spec, Context(spark, spec, storage.path))[2]
+        finally:
+            spark.stop()
+
+
+def prepare(
+    spec: PipelineSpec, context: Context, shape: "Shape | None" = None
+) -> "tuple[graph.Frames, dict[str, DataFrame], list[Problem]]":
+    """Frames of the sources and views, the rows of the sinks, and what is wrong with either."""
+    frames = graph.build(spec, context, shape)
+    rows, problems = graph.check_sinks(spec, frames)
+    return frames, rows, in_order([*check_frames(spec, frames.found), *problems])
+
+
+def copy_schemas(spec: PipelineSpec, storage: Storage) -> None:
+    """The schemas that the pipeline has fixed, for something that must not fix them itself."""
+    fixed = Storage(spec.storage).schemas
+    if fixed.is_dir():
+        shutil.copytree(fixed, storage.schemas, dirs_exist_ok=True)
+
+
+def _silence() -> None:
+    """PySpark prints each error as JSON, stack and all, besides raising it."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def _java(spark: "SparkSession") -> int | None:
+    """Its process, if it is a child of ours."""
+    process = getattr(getattr(getattr(spark, "_sc", None), "_gateway", None), "proc", None)
+    return None if process is None else int(process.pid)
+
+
+@dataclass(slots=True)
+class Run:
+    """The queries of one pipeline in a session."""
+
+    spec: PipelineSpec
+    spark: "SparkSession"
+    mode: str
+    stop: Stop = field(default_factory=Stop)
+    display: Display = field(default_factory=Display)
+    shape: "Shape | None" = None
+    with_dead_letters: bool = True
+    _queries: "dict[str, StreamingQuery]" = field(default_factory=dict)
+    _started: str = ""
+    _status_at: float = 0.0
+
+    def to_the_end(self) -> None:
+        """Until every query has ended by itself, or a stop is asked for. Raises PipelineError or RunFailed."""
+        self._started = _now()
+        progress = Progress(())
+        state, error = "failed", None
+        try:
+            jobs = self._jobs()
+            progress = Progress(tuple(job.name for job in jobs))
+            with self._listening(jobs, progress):
+                self._start(jobs, progress)
+                state = self._wait(progress)
+        except (RunFailed, PipelineError) as failure:
+            error = str(failure)
+            raise
+        finally:
+            self._tell(progress, state, error)
+
+    @contextmanager
+    def _listening(self, jobs: list[Job], progress: Progress) -> Iterator[None]:
+        """Until all queries are over, and Spark has told so."""
+        groups = Groups({job.name: job.reads for job in jobs}, self.display.say)
+        progress.committed = groups.commit
+        hearing = listener(progress)
+        self.spark.streams.addListener(hearing)
+        try:
+            yield
+        finally:
+            self._stop_all()
+            self._hear_the_last(progress)
+            self.spark.streams.removeListener(hearing)
+            groups.close()
+
+    # --- what to start
+
+    def _jobs(self) -> list[Job]:
+        spec = graph.needed(_unbounded(self.spec) if self.mode == REALTIME else self.spec)
+        context = Context(self.spark, self.spec, self.spec.storage)
+        frames, rows, problems = prepare(spec, context, self.shape)
+        if self.mode == REALTIME:
+            problems.extend(_not_in_real_time(spec))
+        if problems:
+            raise PipelineError(problems) from next(iter(frames.errors()), None)
+        jobs = [self._sink_job(sink, rows[sink.name], context) for sink in spec.sinks.values()]
+        if self.with_dead_letters:
+            jobs.extend(self._dead_letter_jobs(spec, frames, context))
+        return jobs
+
+    def _sink_job(self, sink: SinkSpec, rows: "DataFrame", context: Context) -> Job:
+        kind = sink_kind(sink.kind)
+        self.display.say(f"{self.spec.name}.{sink.name}: to {sink.kind}, {kind.guarantee}")
+        return Job(
+            f"{self.spec.name}.{sink.name}",
+            sink.name,
+            readers_of_sink(self.spec, sink),
+            partial(kind.attach, sink, rows, context),
+            graph.output_mode(sink, rows) if self.mode != REALTIME else "update",
+            self.mode == REALTIME,
+        )
+
+    def _dead_letter_jobs(self, spec: PipelineSpec, frames: graph.Frames, context: Context) -> Iterator[Job]:
+        """Never in real time: nobody waits for them, and a real-time query keeps its slots for itself."""
+        for name, reading in frames.readings.items():
+            if reading.bad is None:
+                continue
+            if not reading.bad.isStreaming:
+                self.display.say(f"{name}: a table; records that cannot be decoded are left out of it")
+            else:
+                source = spec.sources[name]
+                yield Job(
+                    f"{self.spec.name}.{name}.dead-letters",
+                    f"{name}.dead-letters",
+                    readers(self.spec, [source]),
+                    partial(dead_letters.attach, source, reading.bad, context),
+                    "append",
+                    realtime=False,
+                )
+
+    # --- start, wait, stop
+
+    def _start(self, jobs: list[Job], progress: Progress) -> None:
+        for job in jobs:
+            try:
+                writer = job.writer().queryName(job.name).outputMode(job.mode).trigger(**self._trigger(job))
+                checkpoint = Storage(self.spec.storage).checkpoint(job.checkpoint)
+                self._queries[job.name] = writer.option("checkpointLocation", str(checkpoint)).start()
+            except Exception as error:
+                if isinstance(error, PipelineError):
+                    raise
+                raise RunFailed(job.name, error) from error
+            self._tell(progress, "running")
+
+    def _trigger(self, job: Job) -> dict[str, Any]:
+        if self.mode == ONCE:
+            return {"availableNow": True}
+        return {"realTime": REALTIME_BATCH} if job.realtime else {"processingTime": self.spec.trigger}
+
+    def _wait(self, progress: Progress) -> str:
+        """`finished` or `stopped`."""
+        while [name for name in self._queries if self._goes_on(name)]:
+            if self.stop.asked:
+                self._stop_between_batches(progress)
+                return "stopped"
+            with progress.changed:
+                progress.changed.wait(LOOK_S)
+            self._tell(progress, "running")
+        return "finished"
+
+    def _goes_on(self, name: str) -> bool:
+        query = self._queries[name]
+        if query.isActive:
+            return True
+        error = query.exception()
+        if error is not None:
+            raise RunFailed(name, error) from error
+        return False
+
+    def _stop_between_batches(self, progress: Progress) -> None:
+        """Right after a batch the next one has written nothing yet; an idle query is stopped at once."""
+        self._tell(progress, "stopping")
+        deadline = time.monotonic() + STOP_WAIT_S
+        before = dict(progress.batches)
+        waiting = set(self._queries)
+        while waiting:
+            for name in sorted(waiting):
+                if self._goes_on(name):
+                    over = progress.batches[name] > before[name] or not self._queries[name].status["isTriggerActive"]
+                    if not (over or self.stop.now or time.monotonic() > deadline):
+                        continue
+                    self._queries[name].stop()
+                waiting.remove(name)
+            with progress.changed:
+                progress.changed.wait(LOOK_S if waiting else 0)
+
+    def _stop_all(self) -> None:
+        for query in self._queries.values():
+            with suppress(Exception):  # what has failed is told; this one may be gone with it
+                query.stop()
+
+    def _hear_the_last(self, progress: Progress) -> None:
+        """Spark tells of a batch after it is over: what it told last is the position to leave in the groups."""
+        deadline = time.monotonic() + LAST_WORDS_S
+        with progress.changed:
+            while not progress.ended >= set(self._queries) and time.monotonic() < deadline:
+                progress.changed.wait(LOOK_S)
+
+    def _tell(self, progress: Progress, state: str, error: str | None = None) -> None:
+        self.display.show(progress)
+        if state == "running" and time.monotonic() - self._status_at < STATUS_S:
+            return
+        self._status_at = time.monotonic()
+        Storage(self.spec.storage).write_status(self._status(progress, state, error))
+
+    def _status(self, progress: Progress, state: str, error: str | None) -> Mapping[str, Any]:
+        return {
+            "pipeline": self.spec.name,
+            "file": self.spec.place.file,
+            "mode": self.mode,
+            "pid": os.getpid(),
+            "started": self._started,
+            "updated": _now(),
+            "state": state,
+            "error": error,
+            "queries": progress.told(),
+        }
+
+
+def _unbounded(spec: PipelineSpec) -> PipelineSpec:
+    """In real time a batch is a time, not a number of records, and Spark refuses a bound."""
+    sources = {
+        name: replace(source, options={**source.options, "max_per_batch": 0}) if source.kind == "topic" else source
+        for name, source in spec.sources.items()
+    }
+    return replace(spec, sources=sources)
+
+
+def _not_in_real_time(spec: PipelineSpec) -> Iterator[Problem]:
+    """Spark writes updates only, in this mode. Of a query without state these are the same rows as in append mode."""
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    if "realTime" not in signature(DataStreamWriter.trigger).parameters:
+        yield Problem(spec.place, "the installed PySpark has no real-time mode", "install a newer one, or --continuous")
+    for sink in spec.sinks.values():
+        if "mode" in sink.places and sink.options["mode"] != "update":
+            words = f"sink {sink.name!r}: in real time there is no mode {sink.options['mode']!r}, only update"
+            yield Problem(sink.places["mode"], words)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,45 @@
+"""A sink for tests of what is around sinks: the rows of each batch in a list of this process."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from moldau.pipelines.kinds import Context
+from moldau.pipelines.options import Option, names, text
+from moldau.pipelines.problems import Problem
+from moldau.pipelines.spec import PipelineSpec, SinkSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+BATCHES: dict[str, list[list[dict[str, Any]]]] = defaultdict(list)
+"""By the name that the sink's option gives."""
+BEFORE: dict[str, Callable[[int], None]] = {}
+"""Called with the number of a batch before it is kept."""
+
+
+class ListSink:
+    options = (Option("list", text, "the list's name", required=True), Option("key", names, "what identifies a row"))
+    guarantee = "as good as a list"
+
+    def check(self, sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem]:  # noqa: ARG002
+        return iter(())
+
+    def attach(self, sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataStreamWriter":  # noqa: ARG002
+        name = sink.options["list"]
+
+        def keep(batch: "DataFrame", number: int) -> None:
+            if name in BEFORE:
+                BEFORE[name](number)
+            BATCHES[name].append([row.asDict() for row in batch.collect()])
+
+        return rows.writeStream.foreachBatch(keep)
+
+
+KIND = ListSink()
+
+
+def kept(name: str) -> list[dict[str, Any]]:
+    """All rows of a list."""
+    return [row for batch in BATCHES[name] for row in batch]
