@@ -1,82 +1,211 @@
-"""`make demo`: a broker, visits of a website flowing through it, and what is left on disk. Ends by itself."""
+"""`make demo`: three brokers, visits of a website, and a pipeline on Spark that counts them by organisation and day.
 
+The counts change while you look; visits that are told of late correct the day they belong to. It ends by itself, or
+on Ctrl-C.
+"""
+
+import json
 import os
 import random
 import re
 import shlex
+import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-MOLDAU = str(Path(sys.executable).parent / "moldau")
-TOPIC = "page-views"
-EVENTS = 40
-PAUSE_S = 0.1
-WAIT_S = 30
+from confluent_kafka import Producer
 
-VISITORS = ("ada", "grace", "edsger", "barbara", "donald")
+MOLDAU = str(Path(sys.executable).parent / "moldau")
+PIPELINE = Path(__file__).with_name("visits.yaml")
+TOPIC = "page-views"
+VISITS = 1500
+VISITS_PER_S = 50
+LATE = 0.2
+BROKEN_EVERY = 100
+DAYS = 3
+WAIT_S = 120
+LOOK_EVERY_S = 0.5
+SAY_EVERY_S = 3.0
+
+ORGANISATIONS = ("Charles University", "Czech Radio", "National Library", "Observatory", "Prague Zoo")
 PAGES = ("/", "/docs", "/pricing", "/blog", "/download")
+
+Counts = Mapping[tuple[str, str], int]
 
 
 def main() -> int:
     """The exit code."""
-    with tempfile.TemporaryDirectory(prefix="moldau-demo-") as directory, _broker(Path(directory)) as bootstrap:
-        _run("topics", "create", TOPIC, "--partitions", "3", "--bootstrap-server", bootstrap)
-        _stream(bootstrap)
-        _run("topics", "describe", TOPIC, "--bootstrap-server", bootstrap)
-        _show_files(Path(directory))
-    _say("\nThe broker has shut down. Next: `.venv/bin/moldau serve`, and any Kafka client on localhost:9092.")
+    with tempfile.TemporaryDirectory(prefix="moldau-demo-") as name:
+        directory = Path(name)
+        try:
+            with _brokers(directory / "brokers") as bootstrap:
+                _run(
+                    "topics",
+                    "create",
+                    TOPIC,
+                    "--partitions",
+                    "3",
+                    "--replication-factor",
+                    "3",
+                    "--bootstrap-server",
+                    bootstrap,
+                )
+                _count_visits(directory, bootstrap)
+        except KeyboardInterrupt:
+            _say("\nstopped")
+            return 130
+    _say("\nAll is stopped and removed. The pipeline was examples/visits.yaml; more is in docs/pipelines.md.")
     return 0
 
 
 @contextmanager
-def _broker(directory: Path) -> Iterator[str]:
-    """A broker on a free port; its address."""
+def _brokers(directory: Path) -> Iterator[str]:
+    """Three brokers on free ports; their addresses."""
     begun = time.monotonic()
-    process = _start("serve", "--port", "0", "--data", str(directory), stdout=subprocess.PIPE)
+    serving = ("serve", "--brokers", "3", "--port", "0", "--data", str(directory), "--log-level", "warning")
+    process = _start(*serving, stdout=subprocess.PIPE)
     try:
-        ready = process.stdout.readline() if process.stdout else ""
-        address = re.search(r"\S+:\d+", ready.replace("PLAINTEXT://", ""))
-        if address is None:
-            raise SystemExit("the broker did not start: what it said is above")
-        _say(f"{ready.strip()}   (after {time.monotonic() - begun:.2f} s)")
-        yield address[0].rstrip(",")
+        for line in process.stdout or ():
+            _say(f"{line.strip()}   (after {time.monotonic() - begun:.2f} s)")
+            ready = re.search(r"3 brokers are ready at (\S+)", line)
+            if ready:
+                yield ready[1]
+                break
+        else:
+            raise SystemExit("the brokers did not start: what they said is above")
     finally:
-        process.terminate()
-        process.wait(WAIT_S)
+        _end(process)
 
 
-def _stream(bootstrap: str) -> None:
-    """Events in at one end, and out at the other while they come."""
-    show = ("print.timestamp=true", "print.partition=true", "print.offset=true", "print.key=true")
-    shown = [word for name in show for word in ("--property", name)]
-    reading = ("consume", "--topic", TOPIC, "--from-beginning", "--max-messages", str(EVENTS), "--timeout-ms", "20000")
-    consumer = _start(*reading, *shown, "--bootstrap-server", bootstrap)
-    sending = ("produce", "--topic", TOPIC, "--property", "parse.key=true")
-    producer = _start(*sending, "--bootstrap-server", bootstrap, stdin=subprocess.PIPE)
-    for line in _events(random.Random(7)):
-        if producer.stdin is not None:
-            producer.stdin.write(line)
-            producer.stdin.flush()
-        time.sleep(PAUSE_S)
-    producer.communicate(timeout=WAIT_S)
-    if producer.returncode or consumer.wait(WAIT_S):
-        raise SystemExit("the stream broke off: the reason is above")
+def _count_visits(directory: Path, bootstrap: str) -> None:
+    """The pipeline reads while visits come, until every one of them is counted."""
+    file = Path(shutil.copy(PIPELINE, directory))
+    log = directory / "pipeline.log"
+    with log.open("w") as written:
+        pipeline = _start("pipeline", "run", str(file), "--bootstrap-server", bootstrap, stdout=written.fileno())
+    try:
+        _say("\nSpark is starting (its jars are fetched the first time) ...")
+        visitors = Visitors(bootstrap, random.Random(7))
+        visitors.start()
+        _watch(directory / "visits.db", visitors, pipeline, log)
+        _run("pipeline", "status", str(file), "--bootstrap-server", bootstrap)
+        _run("pipeline", "stop", str(file), "--bootstrap-server", bootstrap)
+        _show_topics(bootstrap)
+    finally:
+        _end(pipeline)
 
 
-def _events(chance: random.Random) -> Iterator[str]:
-    for _ in range(EVENTS):
-        yield f'{chance.choice(VISITORS)}\t{{"page": "{chance.choice(PAGES)}", "ms": {chance.randint(5, 300)}}}\n'
+class Visitors(threading.Thread):
+    """Sends visits at an even pace; one in five is told of days late, one in a hundred is no JSON at all."""
+
+    def __init__(self, bootstrap: str, chance: random.Random) -> None:
+        super().__init__(daemon=True)
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+        self._chance = chance
+        self.sent = 0
+        self.late = 0
+        self.broken = 0
+        self.done = False
+
+    def run(self) -> None:
+        begun = time.monotonic()
+        for number in range(VISITS):
+            time.sleep(max(0.0, begun + number / VISITS_PER_S - time.monotonic()))
+            if number % BROKEN_EVERY == BROKEN_EVERY - 1:
+                self._producer.produce(TOPIC, b"<visit>this is not JSON</visit>")
+                self.broken += 1
+            else:
+                self._visit()
+            self._producer.poll(0)
+        self._producer.flush(WAIT_S)
+        self.done = True
+
+    def _visit(self) -> None:
+        late = self._chance.random() < LATE
+        at = datetime.now(UTC) - timedelta(days=self._chance.randint(1, DAYS) if late else 0)
+        visit = {
+            "organisation": self._chance.choice(ORGANISATIONS),
+            "page": self._chance.choice(PAGES),
+            "at": at.isoformat(timespec="milliseconds"),
+        }
+        self._producer.produce(TOPIC, json.dumps(visit), visit["organisation"])
+        self.sent += 1
+        self.late += late
 
 
-def _show_files(directory: Path) -> None:
-    _say("\nOn disk, in Kafka's own format:")
-    for path in sorted(directory.glob(f"{TOPIC}-*/*.log")):
-        _say(f"  {path.stat().st_size:8,} bytes  {path.relative_to(directory)}")
+def _watch(database: Path, visitors: Visitors, pipeline: subprocess.Popen[str], log: Path) -> None:
+    """Show the counts as they change, until all is counted."""
+    board = Board()
+    deadline = time.monotonic() + WAIT_S + VISITS / VISITS_PER_S
+    while True:
+        counts = _counts(database)
+        counted = sum(counts.values())
+        board.show(counts, f"{counted:,} visits counted of {visitors.sent:,} sent, {visitors.late:,} of them late")
+        if visitors.done and counted == visitors.sent:
+            return
+        if pipeline.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"the pipeline has not counted all visits; it said:\n{log.read_text()}")
+        time.sleep(LOOK_EVERY_S)
+
+
+def _counts(database: Path) -> Counts:
+    """What the pipeline has written so far."""
+    if not database.exists():
+        return {}
+    with (
+        closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection,
+        suppress(sqlite3.OperationalError),
+    ):
+        rows = connection.execute("SELECT organisation, day, visits FROM visits_by_day").fetchall()
+        return {(organisation, day): visits for organisation, day, visits in rows}
+    return {}  # the table is not there yet
+
+
+class Board:
+    """A table in place on a terminal; elsewhere a line now and then."""
+
+    def __init__(self) -> None:
+        self._on_terminal = sys.stdout.isatty()
+        self._height = 0
+        self._last: Counts = {}
+        self._said_at = -SAY_EVERY_S
+
+    def show(self, counts: Counts, title: str) -> None:
+        if counts == self._last and not self._on_terminal:
+            return
+        if self._on_terminal:
+            lines = [title, *self._table(counts)]
+            sys.stdout.write(f"\x1b[{self._height}F" if self._height else "\n")
+            sys.stdout.write("".join(f"\x1b[2K{line}\n" for line in lines))
+            self._height = len(lines)
+        elif time.monotonic() - self._said_at >= SAY_EVERY_S:
+            _say("\n".join(["", title, *self._table(counts)]))
+            self._said_at = time.monotonic()
+        sys.stdout.flush()
+        self._last = dict(counts)
+
+    def _table(self, counts: Counts) -> Iterator[str]:
+        days = sorted({day for _, day in counts})
+        yield f"{'':20}" + "".join(f"{day:>12}" for day in days)
+        for organisation in sorted({organisation for organisation, _ in counts}):
+            cells = [(counts.get((organisation, day), 0), self._last.get((organisation, day), 0)) for day in days]
+            yield f"{organisation:20}" + "".join(f"{now:>11}{'*' if now != before else ' '}" for now, before in cells)
+
+
+def _show_topics(bootstrap: str) -> None:
+    """The same counts in a compacted topic, and what could not be read."""
+    shown = ("--from-beginning", "--timeout-ms", "3000", "--bootstrap-server", bootstrap)
+    _run("consume", "--topic", "visits-by-day", "--max-messages", "5", "--property", "print.key=true", *shown)
+    dead = ("--property", "print.headers=true", "--max-messages", "1")
+    _run("consume", "--topic", "visits.dead-letters", *dead, *shown)
 
 
 def _run(*arguments: str) -> None:
@@ -84,9 +213,16 @@ def _run(*arguments: str) -> None:
         raise SystemExit("that failed: the reason is above")
 
 
-def _start(*arguments: str, stdin: int | None = subprocess.DEVNULL, stdout: int | None = None) -> subprocess.Popen[str]:
+def _start(*arguments: str, stdout: int | None = None) -> subprocess.Popen[str]:
     _say(f"\n$ moldau {shlex.join(arguments)}")
-    return subprocess.Popen([MOLDAU, *arguments], stdin=stdin, stdout=stdout, text=True, env=os.environ)
+    command = [MOLDAU, *arguments]
+    errors = subprocess.STDOUT if stdout not in (None, subprocess.PIPE) else None
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=errors, text=True, env=os.environ)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    process.wait(WAIT_S)
 
 
 def _say(line: str) -> None:
