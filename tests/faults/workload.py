@@ -57,7 +57,7 @@ class _Client:
 class Sender(_Client):
     """Sends numbered records to random partitions."""
 
-    def __init__(self, name: str, bootstrap: str, partitions: Sequence[Name], seed: int) -> None:
+    def __init__(self, name: str, bootstrap: str, partitions: Sequence[Name], seed: int, in_flight: int = 5) -> None:
         super().__init__(name)
         self.sent: list[Sent] = []
         self._partitions = partitions
@@ -68,6 +68,7 @@ class Sender(_Client):
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "acks": "all",
+                "max.in.flight.requests.per.connection": in_flight,
                 "linger.ms": 2,
                 "request.timeout.ms": 4_000,
                 "message.timeout.ms": 300_000,

@@ -47,6 +47,19 @@ def test_the_same_number_in_another_partition_is_no_duplicate() -> None:
     assert invariants.duplicated([*LOG, Kept(P1, 1, "a", 1)]) == []
 
 
+def test_a_copy_in_a_new_epoch_is_its_producers_doing() -> None:
+    log = [Kept(P0, 0, "a", 1, 0), Kept(P0, 1, "a", 2, 0), Kept(P0, 2, "a", 1, 1), Kept(P0, 3, "a", 2, 1)]
+    assert invariants.duplicated(log) == []
+    assert invariants.reordered([*log, Kept(P0, 4, "a", 3, 1)]) == []
+    assert invariants.sent_again(log) == ["a/1 was sent again in epoch 1", "a/2 was sent again in epoch 1"]
+    assert invariants.duplicated([*log, Kept(P0, 4, "a", 2, 1)]) == ["a/2 is in t-0 2 times"]
+
+
+def test_a_record_that_a_new_epoch_brings_too_late_is_out_of_order() -> None:
+    log = [Kept(P0, 0, "a", 2, 0), Kept(P0, 1, "a", 1, 1)]
+    assert invariants.reordered(log) == ["a/1 at t-0@1 stands behind number 2"]
+
+
 def test_a_later_record_in_front_of_an_earlier_one_is_out_of_order() -> None:
     assert invariants.reordered(LOG) == []
     swapped = [Kept(P0, 0, "a", 1), Kept(P0, 1, "b", 0), Kept(P0, 2, "a", 0)]

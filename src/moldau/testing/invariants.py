@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from moldau.core.ids import TopicPartition
 from moldau.log.checkpoints import parse_lines
-from moldau.records.batch import iter_records, split_batches
+from moldau.records.batch import iter_records, read_header, split_batches
 
 NO_LEADER = -1
 EXAMPLES_MAX = 5
@@ -36,6 +36,8 @@ class Kept(NamedTuple):
     offset: int
     producer: str
     number: int
+    epoch: int = -1
+    """The producer's, if it was read from a log."""
 
 
 class Batch(NamedTuple):
@@ -93,8 +95,9 @@ def read_high_watermarks(directory: Path) -> dict[TopicPartition, int]:
 
 def records_of(partition: TopicPartition, batches: Iterable[Batch]) -> Iterator[Kept]:
     for batch in batches:
+        epoch = read_header(batch.data).producer_epoch
         for record in iter_records(batch.data):
-            yield Kept(partition, record.offset, *read_label(record.value or b""))
+            yield Kept(partition, record.offset, *read_label(record.value or b""), epoch)
 
 
 # --- the invariants
@@ -113,25 +116,43 @@ def lost(sent: Iterable[Sent], log: Iterable[Kept]) -> list[str]:
 
 
 def duplicated(log: Iterable[Kept]) -> list[str]:
-    """Records that are in a partition more than once."""
-    counts = Counter((record.partition, record.producer, record.number) for record in log)
+    """Records that are in a partition more than once, in one epoch of their producer: a broker must know them again."""
+    counts = Counter((record.partition, record.producer, record.number, record.epoch) for record in log)
     return _some(
         f"{producer}/{number} is in {partition} {count} times"
-        for (partition, producer, number), count in counts.items()
+        for (partition, producer, number, _), count in counts.items()
         if count > 1
     )
+
+
+def sent_again(log: Iterable[Kept]) -> list[str]:
+    """Records that their producer sent again in a new epoch, though they were there: no broker can know them then.
+
+    librdkafka does so if it has several requests in flight when a partition's leader changes (its issue 4953).
+    """
+    return [
+        f"{_name(record)} was sent again in epoch {record.epoch}" for is_first, record in _told(log) if not is_first
+    ]
 
 
 def reordered(log: Iterable[Kept]) -> list[str]:
     """Records of one producer that stand behind later ones of the same producer in a partition."""
     last: dict[tuple[TopicPartition, str], int] = {}
     wrong = []
-    for record in log:
+    for is_first, record in _told(log):
         key = (record.partition, record.producer)
-        if record.number < last.get(key, -1):
+        if is_first and record.number < last.get(key, -1):
             wrong.append(f"{_name(record)} at {record.partition}@{record.offset} stands behind number {last[key]}")
         last[key] = max(record.number, last.get(key, -1))
     return _some(wrong)
+
+
+def _told(log: Iterable[Kept]) -> Iterator[tuple[bool, Kept]]:
+    """Each record, and whether it is the first of its copies that were sent in different epochs."""
+    epochs: dict[tuple[TopicPartition, str, int], int] = {}
+    for record in log:
+        first = epochs.setdefault((record.partition, record.producer, record.number), record.epoch)
+        yield first == record.epoch, record
 
 
 def vanished(seen: Iterable[Kept], log: Iterable[Kept]) -> list[str]:
