@@ -38,11 +38,12 @@ tools: .tools/.java .tools/.postgres $(DRIVER) $(OLD_DRIVER) $(ZOOKEEPER_JARS)/.
 test: setup tools lint ## everything that CI checks: lint, types, layers, and the tests with real clients
 	$(if $(ARGS),$(BIN)/pytest $(ARGS),$(BIN)/pytest -m alone)
 	$(if $(ARGS),,$(BIN)/pytest -m 'not alone' -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/pipelines)
-	$(if $(ARGS),,$(BIN)/pytest tests/pipelines)
+	$(if $(ARGS),,$(BIN)/pytest tests/pipelines -n $(WORKERS) --dist loadfile)
 
-faults: setup tools ## half an hour of faults against three brokers, then the same over ZooKeeper (ARGS='--seed N' runs one again)
+faults: setup tools ## half an hour of faults against three brokers, then the same over ZooKeeper; kills of a pipeline (ARGS='--seed N' runs one again)
 	$(BIN)/python -m tests.faults.schedule $(or $(ARGS),--minutes 30)
 	$(if $(ARGS),,$(BIN)/python -m tests.faults.schedule --minutes 10 --zookeeper)
+	$(if $(ARGS),,MOLDAU_LEDGER_RECORDS=300000 MOLDAU_LEDGER_KILLS=3 $(BIN)/pytest -s tests/pipelines/test_exactly_once.py)
 
 lint: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

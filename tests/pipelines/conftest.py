@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 _numbers = itertools.count()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _quick_java() -> Iterator[None]:
+    """The JVMs of these tests, Spark's and Apache Kafka's, live for seconds: to compile well does not pay."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """The one session of the test run, as `moldau pipeline run` makes it, on two cores."""

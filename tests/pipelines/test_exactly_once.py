@@ -1,6 +1,7 @@
 """kill -9 of a run at random points, and a batch that Spark does again: what the sinks hold in the end.
 
-All five sinks of one pipeline add rows without a key, so that a row written twice is seen.
+All five sinks of one pipeline add rows without a key, so that a row written twice is seen. `make faults` runs it with
+300,000 records and three kills.
 """
 
 import json
@@ -22,10 +23,11 @@ from deltalake import DeltaTable
 from tests.pipelines import postgres_server
 from tests.pipelines.clusters import Cluster, Record
 
-RECORDS = 300_000
-SENT_AT_ONCE = 50_000
+RECORDS = int(os.environ.get("MOLDAU_LEDGER_RECORDS", "20000"))
+KILLS = int(os.environ.get("MOLDAU_LEDGER_KILLS", "1"))
+BATCHES = 6
+SENT_AT_ONCE = 20_000
 PARTITIONS = 4
-KILLS = 3
 TIMEOUT_S = 300.0
 LOOK_S = 0.02
 
@@ -34,7 +36,7 @@ name: ledger
 bootstrap: {bootstrap}
 storage: state
 sources:
-  events: {{topic: {topic}, schema: id INT, required: [id], max_per_batch: 50000}}
+  events: {{topic: {topic}, schema: id INT, required: [id], max_per_batch: {batch}}}
 sinks:
   postgres: {{from: events, postgres: "{postgres}", table: ledger}}
   sqlite: {{from: events, sqlite: ledger.db, table: ledger}}
@@ -91,7 +93,8 @@ def test_killed_runs_and_replayed_batches_leave_every_row_once(
     for first in range(0, RECORDS, SENT_AT_ONCE):
         numbers = range(first, first + SENT_AT_ONCE)
         cluster.send(topic, [Record(b'{"id":%d}' % number, partition=number % PARTITIONS) for number in numbers])
-    text = PIPELINE.format(bootstrap=cluster.bootstrap, topic=topic, postgres=postgres.url)
+    names = {"bootstrap": cluster.bootstrap, "topic": topic, "postgres": postgres.url}
+    text = PIPELINE.format(**names, batch=RECORDS // BATCHES)
     (tmp_path / "pipeline.yaml").write_text(text)
     runs = Runs(tmp_path)
     for written in sorted(random.Random(seed).sample(range(1, RECORDS * 9 // 10), KILLS)):
