@@ -38,7 +38,7 @@ tools: .tools/.java .tools/.postgres $(DRIVER) $(OLD_DRIVER) $(ZOOKEEPER_JARS)/.
 test: setup tools lint ## everything that CI checks: lint, types, layers, and the tests with real clients
 	$(if $(ARGS),$(BIN)/pytest $(ARGS),$(BIN)/pytest -m alone)
 	$(if $(ARGS),,$(BIN)/pytest -m 'not alone' -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/pipelines)
-	$(if $(ARGS),,$(BIN)/pytest tests/pipelines -n $(WORKERS) --dist loadfile)
+	$(if $(ARGS),,$(BIN)/pytest tests/pipelines -n $(WORKERS) --dist loadfile --no-loadscope-reorder)
 
 faults: setup tools ## half an hour of faults against three brokers, then the same over ZooKeeper; kills of a pipeline (ARGS='--seed N' runs one again)
 	$(BIN)/python -m tests.faults.schedule $(or $(ARGS),--minutes 30)

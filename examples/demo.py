@@ -4,6 +4,7 @@ The counts change while you look; visits that are told of late correct the day t
 on Ctrl-C.
 """
 
+import itertools
 import json
 import os
 import random
@@ -26,12 +27,15 @@ from confluent_kafka import Producer
 MOLDAU = str(Path(sys.executable).parent / "moldau")
 PIPELINE = Path(__file__).with_name("visits.yaml")
 TOPIC = "page-views"
-VISITS = 1500
 VISITS_PER_S = 50
+SHOW_S = 25.0
+"""How long visits still come once the first are counted."""
 LATE = 0.2
 BROKEN_EVERY = 100
 DAYS = 3
 WAIT_S = 120
+COUNT_S = 300.0
+"""For all of it: a first run fetches Spark's jars, and Spark takes a while to start on a small machine."""
 LOOK_EVERY_S = 0.5
 SAY_EVERY_S = 3.0
 
@@ -112,16 +116,17 @@ class Visitors(threading.Thread):
         self._chance = chance
         self.sent = 0
         self.late = 0
-        self.broken = 0
+        self.until: float | None = None
         self.done = False
 
     def run(self) -> None:
         begun = time.monotonic()
-        for number in range(VISITS):
+        for number in itertools.count():
+            if self.until is not None and time.monotonic() > self.until:
+                break
             time.sleep(max(0.0, begun + number / VISITS_PER_S - time.monotonic()))
             if number % BROKEN_EVERY == BROKEN_EVERY - 1:
                 self._producer.produce(TOPIC, b"<visit>this is not JSON</visit>")
-                self.broken += 1
             else:
                 self._visit()
             self._producer.poll(0)
@@ -144,11 +149,13 @@ class Visitors(threading.Thread):
 def _watch(database: Path, visitors: Visitors, pipeline: subprocess.Popen[str], log: Path) -> None:
     """Show the counts as they change, until all is counted."""
     board = Board()
-    deadline = time.monotonic() + WAIT_S + VISITS / VISITS_PER_S
+    deadline = time.monotonic() + COUNT_S
     while True:
         counts = _counts(database)
         counted = sum(counts.values())
         board.show(counts, f"{counted:,} visits counted of {visitors.sent:,} sent, {visitors.late:,} of them late")
+        if counted and visitors.until is None:
+            visitors.until = time.monotonic() + SHOW_S
         if visitors.done and counted == visitors.sent:
             return
         if pipeline.poll() is not None or time.monotonic() > deadline:
