@@ -158,6 +158,7 @@ def test_preferred_replicas_lead_again_after_a_rebalance(run: Run) -> None:
         topic = await one.metadata.create_topic("t", [[2, 1], [2, 1]])
         for index in (0, 1):
             await one.metadata.update_partition("t", index, topic.partitions[index]._replace(leader=1, leader_epoch=1))
+        await two.wait(led_by(1, 1))  # before, two may still see the leaders that the topic was made with
         two.controller.rebalance()
         one.controller.rebalance()
         image = await two.wait(led_by(2, 2))
