@@ -153,11 +153,13 @@ def _watch(database: Path, visitors: Visitors, pipeline: subprocess.Popen[str], 
     while True:
         counts = _counts(database)
         counted = sum(counts.values())
-        board.show(counts, f"{counted:,} visits counted of {visitors.sent:,} sent, {visitors.late:,} of them late")
+        is_over = visitors.done and counted == visitors.sent
+        title = f"{counted:,} visits counted of {visitors.sent:,} sent, {visitors.late:,} of them late"
+        board.show(counts, title, is_over)
+        if is_over:
+            return
         if counted and visitors.until is None:
             visitors.until = time.monotonic() + SHOW_S
-        if visitors.done and counted == visitors.sent:
-            return
         if pipeline.poll() is not None or time.monotonic() > deadline:
             raise SystemExit(f"the pipeline has not counted all visits; it said:\n{log.read_text()}")
         time.sleep(LOOK_EVERY_S)
@@ -185,15 +187,15 @@ class Board:
         self._last: Counts = {}
         self._said_at = -SAY_EVERY_S
 
-    def show(self, counts: Counts, title: str) -> None:
-        if counts == self._last and not self._on_terminal:
+    def show(self, counts: Counts, title: str, is_last: bool) -> None:
+        if counts == self._last and not self._on_terminal and not is_last:
             return
         if self._on_terminal:
             lines = [title, *self._table(counts)]
             sys.stdout.write(f"\x1b[{self._height}F" if self._height else "\n")
             sys.stdout.write("".join(f"\x1b[2K{line}\n" for line in lines))
             self._height = len(lines)
-        elif time.monotonic() - self._said_at >= SAY_EVERY_S:
+        elif is_last or time.monotonic() - self._said_at >= SAY_EVERY_S:
             _say("\n".join(["", title, *self._table(counts)]))
             self._said_at = time.monotonic()
         sys.stdout.flush()
