@@ -10,7 +10,9 @@ import pytest
 import moldau.testing
 from bench.kafka import start_kafka
 from moldau.pipelines.session import session
+from tests.pipelines import postgres_server
 from tests.pipelines.clusters import Cluster
+from tests.pipelines.postgres_server import Server
 from tests.pipelines.registries import RegistryServer
 from tests.pipelines.registry_server import registry_server
 from tests.pipelines.specs import pipeline
@@ -60,6 +62,13 @@ def moldau_cluster_only() -> Iterator[Cluster]:
 def storage(tmp_path: Path) -> Path:
     """A pipeline's storage."""
     return tmp_path / f"pipeline-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A PostgreSQL. Its tables outlive a test: each takes names of its own."""
+    with postgres_server.running() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -12,16 +12,15 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pyarrow.parquet  # type: ignore[import-untyped]  # it has no type information
-import pytest
 from deltalake import DeltaTable
 
-from tests.pipelines import postgres_server
 from tests.pipelines.clusters import Cluster, Record
+from tests.pipelines.postgres_server import Server
 
 RECORDS = int(os.environ.get("MOLDAU_LEDGER_RECORDS", "20000"))
 KILLS = int(os.environ.get("MOLDAU_LEDGER_KILLS", "1"))
@@ -72,12 +71,6 @@ class Runs:
         run.wait()
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[postgres_server.Server]:
-    with postgres_server.running() as server:
-        yield server
-
-
 def in_sqlite(directory: Path) -> list[int]:
     with suppress(sqlite3.OperationalError), closing(sqlite3.connect(directory / "ledger.db")) as database:
         return [number for (number,) in database.execute("SELECT id FROM ledger")]
@@ -85,7 +78,7 @@ def in_sqlite(directory: Path) -> list[int]:
 
 
 def test_killed_runs_and_replayed_batches_leave_every_row_once(
-    moldau_cluster_only: Cluster, postgres: postgres_server.Server, tmp_path: Path
+    moldau_cluster_only: Cluster, server: Server, tmp_path: Path
 ) -> None:
     cluster, seed = moldau_cluster_only, random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201  a failure must be reproducible
@@ -93,18 +86,18 @@ def test_killed_runs_and_replayed_batches_leave_every_row_once(
     for first in range(0, RECORDS, SENT_AT_ONCE):
         numbers = range(first, first + SENT_AT_ONCE)
         cluster.send(topic, [Record(b'{"id":%d}' % number, partition=number % PARTITIONS) for number in numbers])
-    names = {"bootstrap": cluster.bootstrap, "topic": topic, "postgres": postgres.url}
+    names = {"bootstrap": cluster.bootstrap, "topic": topic, "postgres": server.url}
     text = PIPELINE.format(**names, batch=RECORDS // BATCHES)
     (tmp_path / "pipeline.yaml").write_text(text)
     runs = Runs(tmp_path)
     for written in sorted(random.Random(seed).sample(range(1, RECORDS * 9 // 10), KILLS)):
         runs.kill_when(lambda written=written: len(in_sqlite(tmp_path)) >= written)  # type: ignore[misc]
     runs.to_the_end()
-    check(cluster, postgres, f"{topic}-out", tmp_path)
+    check(cluster, server, f"{topic}-out", tmp_path)
     for sink in ("postgres", "sqlite", "parquet", "delta", "topic"):
         forget_the_last_commit(tmp_path / "state" / "checkpoints" / sink / "commits")
     runs.to_the_end()
-    check(cluster, postgres, f"{topic}-out", tmp_path)
+    check(cluster, server, f"{topic}-out", tmp_path)
 
 
 def forget_the_last_commit(commits: Path) -> None:
@@ -114,10 +107,10 @@ def forget_the_last_commit(commits: Path) -> None:
     (commits / f".{last}.crc").unlink()
 
 
-def check(cluster: Cluster, postgres: postgres_server.Server, topic: str, directory: Path) -> None:
+def check(cluster: Cluster, server: Server, topic: str, directory: Path) -> None:
     """Four sinks hold every row once, the topic holds every row."""
     every = list(range(RECORDS))
-    assert sorted(number for (number,) in postgres.rows("SELECT id FROM ledger")) == every
+    assert sorted(number for (number,) in server.rows("SELECT id FROM ledger")) == every
     assert sorted(in_sqlite(directory)) == every
     assert sorted(committed_parquet(directory / "ledger.parquet")) == every
     assert sorted(DeltaTable(directory / "ledger.delta").to_pyarrow_table()["id"].to_pylist()) == every

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -15,7 +14,6 @@ from moldau.pipelines.kinds import sink_kind
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.sinks import batches, postgres
 from moldau.pipelines.spec import SinkSpec
-from tests.pipelines import postgres_server
 from tests.pipelines.batch_sinks import EXPECTED, Stream, batch, frame, made, run_and_begin_again
 from tests.pipelines.postgres_server import Server
 from tests.pipelines.specs import pipeline
@@ -24,12 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with postgres_server.running() as server:
-        yield server
 
 
 @pytest.fixture

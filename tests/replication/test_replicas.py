@@ -93,13 +93,11 @@ def test_what_is_elsewhere_is_not_unknown() -> None:
     )
 
 
-@pytest.mark.parametrize("whole_topic", [False, True])
-def test_what_is_removed_is_told_and_forgotten(whole_topic: bool) -> None:
+def test_what_is_removed_is_told_and_forgotten() -> None:
     replicas = Replicas()
     leader, answer = led(memory_log()), Answer()
     replicas.lead(leader)
     leader.wait_for_commit(1, answer)
-    removed = replicas.remove_topic(TOPIC) if whole_topic else [replicas.remove(TOPIC, INDEX)]
-    assert removed == [leader]
+    assert replicas.remove(TOPIC, INDEX) is leader
     assert answer.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert (list(replicas), replicas.name_of(ID), replicas.remove(TOPIC, INDEX)) == ([], None, None)

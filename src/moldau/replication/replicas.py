@@ -60,15 +60,6 @@ class Replicas:
         _retire(removed)
         return removed
 
-    def remove_topic(self, topic: str) -> list[Replica]:
-        """Forget a topic that is gone; those who wait for it are told at once."""
-        removed: list[Replica] = [*self._led.pop(topic, {}).values(), *self._followed.pop(topic, {}).values()]
-        for replica in removed:
-            self._names_by_id.pop(replica.topic_id, None)
-        for replica in removed:
-            _retire(replica)
-        return removed
-
     def _take_out(self, topic: str, index: int) -> Replica | None:
         for role in (self._led, self._followed):
             partitions = role.get(topic)
