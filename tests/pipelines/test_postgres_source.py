@@ -1,7 +1,6 @@
 """A PostgreSQL table as a table and as a stream of its changes, on a server of our own."""
 
 import itertools
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from moldau.pipelines.kinds import Context, source_kind
 from moldau.pipelines.problems import Problem
+from moldau.pipelines.reset import reset
 from moldau.pipelines.sources import postgres
 from moldau.pipelines.spec import PipelineSpec
 from tests.pipelines import postgres_server
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with postgres_server.running() as server:
-        yield server
 
 
 @pytest.fixture
@@ -192,6 +186,11 @@ def test_each_query_has_its_own_slot_and_an_abandoned_one_is_dropped(
     assert len(server.rows(slots)) == 1
     server.run(f"INSERT INTO {table} VALUES (2)")
     assert brief(flat(batches_of(rows, storage, "other")), "id") == [("c", 2)]
+    [(slot,)] = server.rows(slots)
+    said: list[str] = []
+    reset(spec, None, said.append)
+    assert said == [f"replication slot {slot!r} is dropped"]
+    assert server.rows(slots) == []
 
 
 def test_a_slot_that_is_gone_is_told_with_what_to_do(

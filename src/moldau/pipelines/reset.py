@@ -41,6 +41,7 @@ def reset(spec: PipelineSpec, sink: SinkSpec | None, say: Callable[[str], None])
         for name in forgotten:
             storage.forget(name)
         _delete_groups(spec, sink, names, say)
+        _drop_slots(spec, say)
     for each in [sink] if sink is not None else spec.sinks.values():
         say(f"{each.name}: begins anew; {what_follows(each)}")
 
@@ -51,3 +52,18 @@ def _delete_groups(spec: PipelineSpec, sink: SinkSpec | None, names: Iterable[st
     for cluster in {reader.cluster for reader in readers(spec, sources)}:
         for group, why in delete(cluster, groups).items():
             say(f"group {group!r} could not be deleted: {why}")
+
+
+def _drop_slots(spec: PipelineSpec, say: Callable[[str], None]) -> None:
+    """Those that only the forgotten checkpoints named: PostgreSQL keeps its log for a slot that nobody reads."""
+    if all(source.kind != "postgres" for source in spec.sources.values()):
+        return
+    from psycopg import Error
+
+    from moldau.pipelines.sources.postgres import release_abandoned
+
+    try:
+        for slot in release_abandoned(spec):
+            say(f"replication slot {slot!r} is dropped")
+    except Error as error:
+        say(f"replication slots are left for the next run to drop: {' '.join(str(error).split())}")
