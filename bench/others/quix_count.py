@@ -1,6 +1,5 @@
 """quix-streams: `quix_count.py BOOTSTRAP TOPIC RECORDS DIRECTORY` counts by key in windows of 10 s; prints rows/s."""
 
-import json
 import logging
 import sys
 import time
@@ -18,7 +17,7 @@ app = Application(
     state_dir=f"{sys.argv[4]}/quix",
     loglevel="ERROR",
 )
-events = app.topic(name, value_deserializer=lambda data, _: json.loads(data), timestamp_extractor=lambda v, *_: v["ts"])
+events = app.topic(name, value_deserializer="json", timestamp_extractor=lambda v, *_: v["ts"])
 counts = app.topic(f"{name}-quix", value_serializer="json")
 frame = app.dataframe(events).tumbling_window(timedelta(seconds=10)).count().current()
 frame.to_topic(counts)

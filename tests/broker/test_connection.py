@@ -157,11 +157,13 @@ def test_records_that_are_not_in_the_page_cache_are_read_by_a_thread(
     client: RawClient, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     produce(client, bytes(size))
-    cold = iter([False, False])
-    monkeypatch.setattr(sender, "is_cached", lambda _: next(cold, True))
+    cold = iter([None])
+    read_if_cached = sender.read_if_cached
+    monkeypatch.setattr(sender, "read_if_cached", lambda region: next(cold, read_if_cached(region)))
+    monkeypatch.setattr(sender, "is_cached", lambda _: next(cold, True) is not None)
     (got,) = fetch(client, fetch_request(wanted(0)))
     assert values(got) == [bytes(size)]
-    assert next(cold, None) is None
+    assert next(cold, "used") == "used"
 
 
 def test_a_client_that_does_not_read_costs_no_memory(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ answer's encoder. The handlers' modules are imported at first use: what nobody a
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from moldau.protocol.apis import API_VERSIONS, find, request_type, response_type
 from moldau.protocol.errors import ErrorCode, ProtocolError
 from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, Frame, parse_request_header, responder
 from moldau.protocol.schema import Message
+from moldau.replication.delayed import DelayedFetch
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +93,31 @@ class Promised(Later):
             self.complete(chunks)
 
 
+class Delayed(Later):
+    """The answer of a handler that is asked again when there is enough to say."""
+
+    __slots__ = ("_delayed", "_encode")
+
+    def __init__(self, delayed: DelayedFetch[Message], encode: Callable[[Message], list[Chunk]]) -> None:
+        super().__init__()
+        self._delayed = delayed
+        self._encode = encode
+        delayed.then(self._ready)
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._delayed.cancel()
+
+    def _ready(self) -> None:
+        try:
+            chunks = self._encode(self._delayed.answer())
+        except Exception:
+            log.exception("a request failed")
+            self.fail()
+        else:
+            self.complete(chunks)
+
+
 Answer = bytes | list[Chunk] | Later | None
 """All of it, in pieces, later, or none (acks=0)."""
 
@@ -105,7 +131,7 @@ class Route(NamedTuple):
     """What one (key, version) needs."""
 
     decode: Callable[[Frame, int], tuple[Any, int]]
-    handle: Callable[[Any, RequestContext], Message | Promise[Message] | Awaitable[Message] | None]
+    handle: registry.Handler
     respond: Callable[[int, Message], list[Chunk]]
     repeats: Callable[[RequestContext, registry.Respond], registry.Repeats | None] | None = None
 
@@ -156,6 +182,8 @@ class Dispatcher:
                 return route.respond(correlation_id, answer)
             if isinstance(answer, Promise):
                 return Promised(answer, partial(route.respond, correlation_id))
+            if isinstance(answer, DelayedFetch):
+                return Delayed(answer, partial(route.respond, correlation_id))
         except ProtocolError:
             raise
         except Exception:

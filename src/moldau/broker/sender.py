@@ -25,6 +25,7 @@ READ_AHEAD_BYTES_MAX = 262144
 COLD_READ_STEP_BYTES = 1 << 20
 
 Chunk = bytes | memoryview | FileRegion
+Run = list[bytes | bytearray | memoryview]
 
 
 class Sender:
@@ -96,39 +97,37 @@ class Sender:
                 self._on_drained()
 
     def _drain(self) -> None:
-        queue = self._queue
-        while queue and not self._transport_full and not self._transport.is_closing():
-            run = self._take_bytes()
-            head = queue[0] if queue else None
-            if not isinstance(head, FileRegion):
+        while self._queue and not self._transport_full and not self._transport.is_closing():
+            run, region = self._take_bytes()
+            if region is None:
                 self._transport.writelines(run)
-            elif not is_cached(head):
+            elif _is_worth_sendfile(region) and is_cached(region):
+                if not (self._send_before_region(run) and self._send_region(region)):
+                    return
+            else:
                 self._transport.writelines(run)
-                self._warm(head)
-                return
-            elif not _is_worth_sendfile(head):
-                self._transport.writelines(run)
-            elif not (self._send_before_region(run) and self._send_region(head)):
+                self._warm(region)
                 return
 
-    def _take_bytes(self) -> list[bytes | memoryview]:
-        """The bytes up to the next region for `sendfile` or for the disk, or as many as may be read ahead."""
+    def _take_bytes(self) -> tuple[Run, FileRegion | None]:
+        """The bytes up to a region for `sendfile` or for the disk, and that region; or as many as may be read ahead."""
         queue = self._queue
-        run: list[bytes | memoryview] = []
+        run: Run = []
         read_bytes = 0
         while queue and read_bytes < READ_AHEAD_BYTES_MAX:
             chunk = queue[0]
-            if not isinstance(chunk, FileRegion):
-                run.append(chunk)
-            elif _is_worth_sendfile(chunk) or not is_cached(chunk):
-                break
+            if isinstance(chunk, FileRegion):
+                read = None if _is_worth_sendfile(chunk) else read_if_cached(chunk)
+                if read is None:
+                    return run, chunk
+                read_bytes += len(read)
+                run.append(read)
             else:
-                run.append(chunk.read())
-                read_bytes += chunk.size
+                run.append(chunk)
             queue.popleft()
-        return run
+        return run, None
 
-    def _send_before_region(self, run: list[bytes | memoryview]) -> bool:
+    def _send_before_region(self, run: Run) -> bool:
         """Send `run` so that the kernel joins it with what follows; False if the socket is full."""
         try:
             sent = self._own_socket().sendmsg(run, (), socket.MSG_MORE) if run else 0
@@ -152,6 +151,10 @@ class Sender:
         except OSError:
             self._transport.abort()
             return False
+        else:
+            if not sent:  # the file ends before the region does
+                self._transport.abort()
+                return False
         if sent == region.size:
             self._queue.popleft()
             return True
@@ -177,14 +180,15 @@ class Sender:
     def _warm(self, region: FileRegion) -> None:
         """Let a thread wait for the disk; the loop goes on with other connections."""
         self._waiting = True
-        done = self._loop.run_in_executor(self._cold_reads, read_through, region)
+        done = self._loop.run_in_executor(self._cold_reads, _from_disk, region)
         done.add_done_callback(self._warmed)
 
-    def _warmed(self, done: "asyncio.Future[None]") -> None:
+    def _warmed(self, done: "asyncio.Future[Chunk]") -> None:
         self._waiting = False
         if done.cancelled() or done.exception() is not None:
             self._transport.abort()
         elif self._queue:
+            self._queue[0] = done.result()
             self._resume()
 
 
@@ -209,8 +213,34 @@ def _byte_is_cached(region: FileRegion, position: int) -> bool:
     return True
 
 
+def read_if_cached(region: FileRegion) -> bytes | bytearray | None:
+    """All of a region in one call; None: some of it is not in the page cache."""
+    descriptor = region.file.fileno()
+    if descriptor < 0:
+        return region.read()
+    read = bytearray(region.size)
+    try:
+        size = os.preadv(descriptor, (read,), region.position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return None
+    except OSError:  # a file system that cannot tell
+        return region.read()
+    return read if size == region.size else None
+
+
+def _from_disk(region: FileRegion) -> Chunk:
+    """The region once it is in the page cache, or its bytes if there are not many (runs in a thread)."""
+    if _is_worth_sendfile(region):
+        read_through(region)
+        return region
+    read = region.read()
+    if len(read) != region.size:
+        raise EOFError(f"the file ends before the {region.size} bytes at {region.position} do")
+    return read
+
+
 def read_through(region: FileRegion) -> None:
-    """Bring a region into the page cache (runs in a thread)."""
+    """Bring a region into the page cache."""
     scratch = bytearray(min(COLD_READ_STEP_BYTES, region.size))
     end = region.position + region.size
     for position in range(region.position, end, len(scratch)):

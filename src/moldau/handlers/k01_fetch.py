@@ -54,7 +54,9 @@ MESSAGE_SET_V1 = 2  # KIP-32
 READ_COMMITTED = 1
 
 
-def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
+def handle(
+    request: FetchRequest, context: RequestContext
+) -> FetchResponse | DelayedFetch[FetchResponse] | Awaitable[FetchResponse]:
     services = context.services
     sender = _follower(request, context.api_version)
     if sender.replica_id >= 0:
@@ -73,7 +75,7 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
         needed_bytes=request.min_bytes - fetch.bytes_read,
         max_wait_ms=request.max_wait_ms,
         answer=fetch.read_again,
-    ).future
+    )
 
 
 def repeats(context: RequestContext, _: object) -> ReplicaRepeats | None:

@@ -17,8 +17,11 @@ from moldau.protocol.apis import find
 from moldau.protocol.framing import Frame
 from moldau.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
 from moldau.protocol.schema import Message, RecordData
+from moldau.replication.delayed import DelayedFetch
 
-Handler = Callable[[Any, RequestContext], Message | Promise[Message] | Awaitable[Message] | None]
+Handler = Callable[
+    [Any, RequestContext], Message | Promise[Message] | DelayedFetch[Message] | Awaitable[Message] | None
+]
 
 Respond = Callable[[int, Message], list[RecordData]]
 

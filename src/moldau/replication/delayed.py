@@ -12,13 +12,13 @@ Answer = TypeVar("Answer")
 
 
 class DelayedFetch(Generic[Answer]):
-    """Completes `future` with `answer()` once the partitions grew by `needed_bytes` or `max_wait_ms` passed.
+    """Calls back once the partitions grew by `needed_bytes` or `max_wait_ms` passed; `answer` is to be called then.
 
-    It counts what is appended instead of reading again on every append. Completion is put off to the end of the
+    It counts what is appended instead of reading again on every append. The call back is put off to the end of the
     loop's turn, so that several appends of one wake-up go into one answer.
     """
 
-    __slots__ = ("_answer", "_loop", "_needed_bytes", "_partitions", "_soon", "_timer", "future")
+    __slots__ = ("_loop", "_needed_bytes", "_partitions", "_soon", "_then", "_timer", "answer")
 
     def __init__(
         self,
@@ -32,32 +32,35 @@ class DelayedFetch(Generic[Answer]):
         self._loop = loop
         self._partitions = tuple(partitions)
         self._needed_bytes = needed_bytes
-        self._answer = answer
+        self.answer = answer
         self._soon = False
-        self.future: asyncio.Future[Answer] = loop.create_future()
-        self.future.add_done_callback(self._forget)
-        self._timer = loop.call_later(max_wait_ms / 1000, self._complete)
+        self._then: Callable[[], None] | None = None
+        self._timer = loop.call_later(max_wait_ms / 1000, self._ready)
         for partition in self._partitions:
             partition.waiters[self] = None
+
+    def then(self, callback: Callable[[], None]) -> None:
+        """Call back once, never before this returns."""
+        self._then = callback
 
     def advanced(self, appended_bytes: int) -> None:
         self._needed_bytes -= appended_bytes
         if self._needed_bytes <= 0 and not self._soon:
             self._soon = True
-            self._loop.call_soon(self._complete)
+            self._loop.call_soon(self._ready)
 
-    def _complete(self) -> None:
-        if self.future.done():
-            return
-        try:
-            self.future.set_result(self._answer())
-        except Exception as error:  # whoever awaits the answer gets it, not the loop
-            self.future.set_exception(error)
-
-    def _forget(self, _: "asyncio.Future[Answer]") -> None:
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        self._then = None
         self._timer.cancel()
         for partition in self._partitions:
             partition.waiters.pop(self, None)
+
+    def _ready(self) -> None:
+        then = self._then
+        if then is not None:
+            self.cancel()
+            then()
 
 
 Failures = dict[Partition, ErrorCode]

@@ -1,0 +1,94 @@
+"""Spark's own servers on loopback, from the PySpark that is installed: a standalone cluster, a Spark Connect."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+
+from bench.process import free_port
+from moldau.pipelines.jars import cache_directory, connector_jars
+from moldau.pipelines.java import home_for_spark, java_home
+
+HOME = Path(pyspark.__file__).parent
+START_TIMEOUT_S = 90.0
+LOOPBACK = "127.0.0.1"
+MASTER = "org.apache.spark.deploy.master.Master"
+WORKER = "org.apache.spark.deploy.worker.Worker"
+CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+@contextmanager
+def standalone(directory: Path, cores: int) -> Iterator[str]:
+    """The URL of a master that has one worker."""
+    ports = ("--host", LOOPBACK, "--port", "0", "--webui-port", "0")
+    with _running(directory / "master", "spark-class", MASTER, *ports) as master:
+        url = master.says(r"Starting Spark master at (spark://\S+)")
+        resources = ("--cores", str(cores), "--memory", "1g", "--work-dir", str(directory / "work"))
+        with _running(directory / "worker", "spark-class", WORKER, *ports, *resources, url) as worker:
+            worker.says(r"(Successfully registered) with master")
+            yield url
+
+
+@contextmanager
+def connect_server(directory: Path) -> Iterator[str]:
+    """The URL of a Spark Connect that has the connector of topics."""
+    port = free_port()
+    settings = {
+        "spark.connect.grpc.binding.address": LOOPBACK,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.sql.artifact.isolation.enabled": "true",
+    }
+    given = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    jars = ("--jars", ",".join(map(str, connector_jars())))
+    command = ("spark-submit", "--master", "local[2]", "--class", CONNECT, *jars, *given, "spark-internal")
+    with _running(directory / "connect", *command) as server:
+        server.says(r"(Spark Connect server started)")
+        yield f"sc://{LOOPBACK}:{port}"
+
+
+class _Server:
+    """A process, and what it writes."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    def says(self, pattern: str) -> str:
+        """Wait until it says so; what stands in the brackets."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            said = self._log.read_text(errors="replace")
+            found = re.search(pattern, said)
+            if found is not None:
+                return found[1]
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"it did not say {pattern!r}, but:\n{said[-3000:]}")
+            time.sleep(0.05)
+
+
+@contextmanager
+def _running(directory: Path, program: str, *arguments: str) -> Iterator[_Server]:
+    directory.mkdir()
+    log = directory / "output.log"
+    home = home_for_spark(java_home(), cache_directory())
+    environment = os.environ | {"JAVA_HOME": str(home), "SPARK_HOME": str(HOME), "SPARK_LOCAL_DIRS": str(directory)}
+    command: Sequence[str] = (str(HOME / "bin" / program), *arguments)
+    with log.open("wb") as written:
+        process = subprocess.Popen(
+            command, cwd=directory, env=environment, stdout=written, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        yield _Server(process, log)
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
