@@ -1,4 +1,4 @@
-"""The demo's pipeline, the file as it is, on Sparks that run elsewhere: one flag says where."""
+"""The demo's pipeline, the file as it is, on a standalone Spark cluster: one flag says where."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ import pytest
 
 import moldau.testing
 from tests.pipelines.clusters import Cluster, Record
-from tests.pipelines.spark_servers import connect_server, standalone
+from tests.pipelines.standalone_spark import standalone
 
 TIMEOUT_S = 180.0
 FILE = Path(__file__).parents[2] / "examples" / "visits.yaml"
@@ -56,12 +56,6 @@ def test_a_standalone_master_and_worker_run_the_demos_pipeline(cluster: Cluster,
         assert [name for name in work if name.startswith("app-")], "the worker had nothing to do"
     assert in_table(tmp_path) == sent
     assert in_topic(cluster) == sent
-
-
-def test_spark_connect_runs_it_too(cluster: Cluster, sent: Counts, tmp_path: Path) -> None:
-    with connect_server(tmp_path) as remote:
-        run(tmp_path, cluster, "--remote", remote)
-    assert in_table(tmp_path) == sent
 
 
 def run(directory: Path, cluster: Cluster, *where: str) -> None:

@@ -1,18 +1,18 @@
-"""Spark's own servers on loopback, from the PySpark that is installed: a standalone cluster, a Spark Connect."""
+"""A standalone Spark cluster on loopback, from the PySpark that is installed."""
 
 import os
 import re
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
 
-from bench.process import free_port
-from moldau.pipelines.jars import cache_directory, connector_jars
+from moldau.pipelines.jars import cache_directory
 from moldau.pipelines.java import home_for_spark, java_home
 
 HOME = Path(pyspark.__file__).parent
@@ -20,40 +20,18 @@ START_TIMEOUT_S = 90.0
 LOOPBACK = "127.0.0.1"
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
-CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 @contextmanager
 def standalone(directory: Path, cores: int) -> Iterator[str]:
     """The URL of a master that has one worker."""
     ports = ("--host", LOOPBACK, "--port", "0", "--webui-port", "0")
-    with _running(directory / "master", "spark-class", MASTER, *ports) as master:
+    with _running(directory / "master", MASTER, *ports) as master:
         url = master.says(r"Starting Spark master at (spark://\S+)")
         resources = ("--cores", str(cores), "--memory", "1g", "--work-dir", str(directory / "work"))
-        with _running(directory / "worker", "spark-class", WORKER, *ports, *resources, url) as worker:
+        with _running(directory / "worker", WORKER, *ports, *resources, url) as worker:
             worker.says(r"(Successfully registered) with master")
             yield url
-
-
-@contextmanager
-def connect_server(directory: Path) -> Iterator[str]:
-    """The URL of a Spark Connect that has the connector of topics."""
-    port = free_port()
-    settings = {
-        "spark.connect.grpc.binding.address": LOOPBACK,
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.driver.host": LOOPBACK,
-        "spark.driver.bindAddress": LOOPBACK,
-        "spark.ui.enabled": "false",
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        "spark.sql.artifact.isolation.enabled": "true",
-    }
-    given = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-    jars = ("--jars", ",".join(map(str, connector_jars())))
-    command = ("spark-submit", "--master", "local[2]", "--class", CONNECT, *jars, *given, "spark-internal")
-    with _running(directory / "connect", *command) as server:
-        server.says(r"(Spark Connect server started)")
-        yield f"sc://{LOOPBACK}:{port}"
 
 
 class _Server:
@@ -77,12 +55,17 @@ class _Server:
 
 
 @contextmanager
-def _running(directory: Path, program: str, *arguments: str) -> Iterator[_Server]:
+def _running(directory: Path, *arguments: str) -> Iterator[_Server]:
     directory.mkdir()
     log = directory / "output.log"
     home = home_for_spark(java_home(), cache_directory())
-    environment = os.environ | {"JAVA_HOME": str(home), "SPARK_HOME": str(HOME), "SPARK_LOCAL_DIRS": str(directory)}
-    command: Sequence[str] = (str(HOME / "bin" / program), *arguments)
+    environment = os.environ | {
+        "JAVA_HOME": str(home),
+        "SPARK_HOME": str(HOME),
+        "SPARK_LOCAL_DIRS": str(directory),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    command = (str(HOME / "bin" / "spark-class"), *arguments)
     with log.open("wb") as written:
         process = subprocess.Popen(
             command, cwd=directory, env=environment, stdout=written, stderr=subprocess.STDOUT, start_new_session=True
