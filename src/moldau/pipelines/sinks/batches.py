@@ -3,9 +3,13 @@
 A batch is known by its query, by the checkpoint it belongs to and by its number. Spark begins a batch again after a
 crash, with the same number, and only the last one; a sink that remembers the number beside the rows sees the replay.
 A new checkpoint (a reset, a replay into another place) begins at 0 again and is none: Spark gives each an id.
+
+Spark does not sync its files. If a power cut took the plan of a batch that a sink has, Spark would plan that number
+anew, with other rows, and the sink would take them for a replay. So the plan is synced before the sink has the batch.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +75,20 @@ class EachBatch:
     writer: BatchWriter
 
     def __call__(self, rows: "DataFrame", number: int) -> None:
+        sync_plan(self.checkpoint, number)
         self.writer.write(rows.toArrow(), Batch(self.query, checkpoint_id(self.checkpoint), number))
+
+
+def sync_plan(checkpoint: Path, number: int) -> None:
+    """Make durable what Spark noted before it began the batch: the checkpoint's id, the offsets, a source's files."""
+    sources = checkpoint.glob(f"sources/*/{number}")
+    for file in (checkpoint / "metadata", checkpoint / "offsets" / str(number), *sources):
+        for path in (file, file.parent):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def checkpoint_id(checkpoint: Path) -> str:
