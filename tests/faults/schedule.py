@@ -282,12 +282,13 @@ def run_schedule(seed: int, seconds: float, ensemble: Ensemble | None = None, ke
     again = f"--seed {seed} --seconds {seconds:g}{' --zookeeper' if ensemble is not None else ''}"
     _say(f"seed {seed}: python -m tests.faults.schedule {again}")
     directory = Path(tempfile.mkdtemp(prefix=f"moldau-faults-{seed}-"))
+    wrong = ["it did not come to its end"]
     try:
         wrong = Schedule(seed, directory, ensemble).run(seconds)
-        if wrong and keep is not None:
-            shutil.copytree(directory, keep / str(seed), dirs_exist_ok=True)
         return wrong
     finally:
+        if wrong and keep is not None:
+            shutil.copytree(directory, keep / str(seed), dirs_exist_ok=True)
         shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from moldau.protocol.errors import ErrorCode
+from moldau.handlers.producer_ids import ProducerIds
+from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from tests.handlers.conftest import World
 
@@ -43,4 +44,16 @@ def test_an_empty_transactional_id_is_refused(world: World) -> None:
 def test_a_transactional_id_is_refused_for_good_as_there_is_no_coordinator(world: World) -> None:
     answer = world.ask(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000))
     assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert (answer.producer_id, answer.producer_epoch) == NOTHING
+
+
+def test_without_the_store_there_may_be_no_id_and_clients_try_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unreachable() -> range:
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the metadata store cannot be reached")
+
+    monkeypatch.setattr(world.services, "producer_ids", ProducerIds(unreachable))
+    answer = world.ask(InitProducerIdRequest(transactional_id=None))
+    assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert (answer.producer_id, answer.producer_epoch) == NOTHING

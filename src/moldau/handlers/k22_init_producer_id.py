@@ -4,6 +4,8 @@ Gives an idempotent producer an id that nobody else has or had, with epoch 0.
 
 - 3+: a producer that lost track of its sequences sends the id and epoch it has (KIP-360). Without a transactional id
   there is nothing to fence, so it just gets a new id, as from Kafka; an id without an epoch is INVALID_REQUEST.
+- While the metadata store cannot be reached there may be no id to give: COORDINATOR_LOAD_IN_PROGRESS, Kafka's answer
+  when it has no block of ids. Clients try again.
 
 Gaps: a transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED until there is a transaction
 coordinator. Of the codes that are not wrong it is the one at which both the Java client and librdkafka stop instead of
@@ -11,7 +13,7 @@ trying again.
 """
 
 from moldau.handlers.context import RequestContext
-from moldau.protocol.errors import ErrorCode
+from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NONE = -1
@@ -21,7 +23,11 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
     code = _reason_to_refuse(request)
     if code is not None:
         return InitProducerIdResponse(error_code=code, producer_epoch=NONE)
-    return InitProducerIdResponse(producer_id=await context.services.producer_ids.next(), producer_epoch=0)
+    try:
+        producer_id = await context.services.producer_ids.next()
+    except ApiError:
+        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_epoch=NONE)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
 def _reason_to_refuse(request: InitProducerIdRequest) -> ErrorCode | None:
