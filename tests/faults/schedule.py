@@ -44,6 +44,7 @@ LOOK_S = 0.05
 PROPERTIES = {
     "broker.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "zookeeper.connection.timeout.ms": "30000",  # one may be started while it is cut off
     "replica.lag.time.max.ms": "2000",
     "replica.fetch.wait.max.ms": "200",
     "offsets.topic.num.partitions": "2",
