@@ -151,17 +151,24 @@ def _throughput(servers: Sequence[Server], scratch: Path, options: argparse.Name
         _fill(server, options.records)
     spark = session(_spec(JOBS[0], servers[0], scratch))
     seconds: dict[tuple[str, str], list[float]] = {}
+    cpu: dict[tuple[str, str], list[float]] = {}
     for number in range(options.rounds + 1):  # the first warms Spark up
         for job in JOBS:
             for server in servers if number % 2 else servers[::-1]:
+                cpu_before = server.cpu_s()
                 taken = _time(job, _spec(job, server, scratch), spark)
-                note(f"  {job.name:28} {server.name:8} {options.records / taken:,.0f} rows/s")
+                cpu_s = server.cpu_s() - cpu_before
+                note(f"  {job.name:28} {server.name:8} {options.records / taken:,.0f} rows/s, broker CPU {cpu_s:.2f} s")
                 if number:
                     seconds.setdefault((job.name, server.name), []).append(taken)
+                    cpu.setdefault((job.name, server.name), []).append(cpu_s)
     spark.stop()
     for job in JOBS:
         ours, theirs = (options.records / statistics.median(seconds[job.name, name]) for name in (MOLDAU, KAFKA))
         yield report.at_least(f"{job.name}: rows/s", (ours, theirs), RATIO_MIN)
+    for job in JOBS:
+        ours, theirs = (statistics.median(cpu[job.name, name]) for name in (MOLDAU, KAFKA))
+        yield report.Row(f"{job.name}: broker CPU s", ours, theirs, "", is_met=True)
 
 
 def _time(job: Job, spec: PipelineSpec, spark: "SparkSession") -> float:
