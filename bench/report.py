@@ -76,7 +76,7 @@ class Row(NamedTuple):
         return self.ours / self.theirs
 
     def __str__(self) -> str:
-        verdict = "met" if self.is_met else "**missed**"
+        verdict = "**missed**" if not self.is_met else "met" if self.target else ""
         figures = f"{_figure(self.ours)} | {_figure(self.theirs)} | {self.ratio:.2f}"
         return f"| {self.name} | {figures} | {self.target} | {verdict} |"
 
