@@ -2,8 +2,9 @@
 
 import asyncio
 import inspect
+import os
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from random import Random
+from random import Random, SystemRandom
 from typing import Any
 
 import pytest
@@ -150,3 +151,11 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     made = World(marker.args[0] if marker is not None else {})
     yield made
     made.close()
+
+
+@pytest.fixture
+def seeded() -> Random:
+    """Dice whose seed is printed with a failure; MOLDAU_SEED throws them again."""
+    seed = int(os.environ.get("MOLDAU_SEED", SystemRandom().randrange(1 << 32)))
+    print(f"MOLDAU_SEED={seed}")  # noqa: T201  pytest shows it when the test fails
+    return Random(seed)

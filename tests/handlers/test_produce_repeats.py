@@ -1,10 +1,9 @@
 """Whether a request was like one before it or not: the answer and the log are the same."""
 
-import os
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
-from random import Random, SystemRandom
+from random import Random
 
 import pytest
 
@@ -90,14 +89,6 @@ class Producers:
     def close(self) -> None:
         for world in self.worlds:
             world.close()
-
-
-@pytest.fixture
-def seeded() -> Random:
-    """Dice whose seed is printed with a failure; MOLDAU_SEED throws them again."""
-    seed = int(os.environ.get("MOLDAU_SEED", SystemRandom().randrange(1 << 32)))
-    print(f"MOLDAU_SEED={seed}")  # noqa: T201  pytest shows it when the test fails
-    return Random(seed)
 
 
 @pytest.fixture

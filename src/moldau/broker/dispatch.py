@@ -183,6 +183,8 @@ class Dispatcher:
             if isinstance(answer, Promise):
                 return Promised(answer, partial(route.respond, correlation_id))
             if isinstance(answer, DelayedFetch):
+                if repeats is not None and repeats.may_repeat(request):
+                    repeats.learn(frame, request, None)
                 return Delayed(answer, partial(route.respond, correlation_id))
         except ProtocolError:
             raise

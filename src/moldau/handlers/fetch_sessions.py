@@ -121,10 +121,21 @@ class FetchSessions:
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
                 f"fetch session {session.id} is at epoch {session.epoch}, not {request.session_epoch}",
             )
-        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
-        self._used(session, now_ms)
+        self.go_on(session, now_ms)
         session.update(request)
         return Plan(session, list(session.wanted.values()), incremental=True)
+
+    def alone(self, session_id: int, epoch: int, key: tuple[TopicKey, int]) -> FetchSession | None:
+        """The session that a request of this epoch continues, if it has this partition (by topic id) and no other."""
+        session = self._sessions.get(session_id)
+        if session is None or session.epoch != epoch or not session.uses_topic_ids or session.wanted.keys() != {key}:
+            return None
+        return session
+
+    def go_on(self, session: FetchSession, now_ms: int) -> None:
+        """A request of its epoch has come."""
+        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
+        self._used(session, now_ms)
 
     def _open(
         self, uses_topic_ids: bool, wanted: dict[tuple[TopicKey, int], Wanted], now_ms: int

@@ -12,7 +12,8 @@ Answers at once when `min_bytes` are there, or when a partition has an error to 
 - 11+: a consumer may be sent to a replica in its rack (KIP-392), and may read from any replica. Below, only from the
   leader. 12+: a consumer that came to the wrong broker is told who leads, 16+: and where that is (KIP-951).
 - What is above the high watermark is not there yet for a consumer: it waits.
-- Followers fetch with the same request; they are served by `replica_fetch`.
+- Followers fetch with the same request; they are served by `replica_fetch`. Requests that are like those before are
+  served by `replica_repeats` and `consumer_repeats`.
 """
 
 import asyncio
@@ -20,14 +21,18 @@ from collections.abc import Awaitable
 
 from moldau.core.files import FileRegion
 from moldau.handlers import replica_fetch
+from moldau.handlers.consumer_repeats import VERSION_MIN as CONSUMER_FETCH_VERSION_MIN
+from moldau.handlers.consumer_repeats import ConsumerRepeats, Respond
 from moldau.handlers.context import RequestContext
 from moldau.handlers.current_leaders import WRONG_LEADER, leader_endpoint, leader_of
 from moldau.handlers.divergence import NO_DIVERGENCE, diverging_epoch
-from moldau.handlers.fetch_sessions import FETCH_BY_TOPIC_ID, NO_SESSION, Plan, Wanted
+from moldau.handlers.fetch_sessions import FETCH_BY_TOPIC_ID, NO_SESSION, FetchSession, Plan, Wanted
+from moldau.handlers.later import Later
 from moldau.handlers.replica_repeats import VERSION as REPLICA_FETCH_VERSION
 from moldau.handlers.replica_repeats import ReplicaRepeats
 from moldau.handlers.replica_selection import THE_LEADER, preferred_read_replica
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.framing import Frame
 from moldau.protocol.messages.k01_fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -37,6 +42,7 @@ from moldau.protocol.messages.k01_fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from moldau.protocol.schema import RecordData
 from moldau.records.legacy import down_convert
 from moldau.replication.delayed import DelayedFetch
 from moldau.replication.partition import Partition
@@ -78,9 +84,44 @@ def handle(
     )
 
 
-def repeats(context: RequestContext, _: object) -> ReplicaRepeats | None:
-    """What serves the requests of a follower that are like those before."""
-    return ReplicaRepeats(context) if context.api_version == REPLICA_FETCH_VERSION else None
+def repeats(context: RequestContext, respond: Respond) -> "FetchRepeats | None":
+    """What serves the requests of one connection that are like those before."""
+    return FetchRepeats(context, respond) if context.api_version >= CONSUMER_FETCH_VERSION_MIN else None
+
+
+class FetchRepeats:
+    """Those of a follower, or those of a consumer, as the first one shows."""
+
+    __slots__ = ("_context", "_respond", "_those")
+
+    def __init__(self, context: RequestContext, respond: Respond) -> None:
+        self._context = context
+        self._respond = respond
+        self._those: ReplicaRepeats | ConsumerRepeats | None = None
+
+    def serve(self, frame: Frame) -> bytes | list[RecordData] | Later | None:
+        """The answer; None: this is for the handler."""
+        return None if self._those is None else self._those.serve(frame)
+
+    def may_repeat(self, request: FetchRequest) -> bool:
+        is_follower = request.replica_state.replica_id >= 0
+        return self._those is None and (not is_follower or self._context.api_version == REPLICA_FETCH_VERSION)
+
+    def learn(self, frame: Frame, request: FetchRequest, _: object) -> None:
+        """Remember the header, and whose it is."""
+        if request.replica_state.replica_id >= 0:
+            self._those = ReplicaRepeats(self._context, frame)
+        else:
+            self._those = ConsumerRepeats(self._context, self._respond, _told, frame)
+
+
+def _told(
+    request: FetchRequest, context: RequestContext, session: FetchSession | None, wanted: Wanted
+) -> FetchResponse:
+    """What there is to tell now of one partition."""
+    fetch = _Fetch(request, context, Plan(session, [wanted], incremental=session is not None))
+    fetch.read()
+    return fetch.answer()
 
 
 def _follower(request: FetchRequest, version: int) -> replica_fetch.Sender:

@@ -13,7 +13,6 @@ from moldau.handlers.later import Later
 from moldau.handlers.replica_fetch import Limits, Position, ReplicaFetch, Sender, Told
 from moldau.handlers.replica_sessions import ReplicaSession
 from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, Frame
-from moldau.protocol.messages.k01_fetch import FetchRequest, FetchResponse
 from moldau.protocol.schema import RecordData
 
 VERSION = 17
@@ -39,16 +38,10 @@ class ReplicaRepeats:
 
     __slots__ = ("_context", "_header", "_sessions")
 
-    def __init__(self, context: RequestContext) -> None:
+    def __init__(self, context: RequestContext, frame: Frame) -> None:
+        """`frame` has the header that all of them have."""
         self._context = context
         self._sessions = context.services.fetch_sessions.of_replicas
-        self._header = b""
-
-    def may_repeat(self, request: FetchRequest) -> bool:
-        return request.replica_state.replica_id >= 0
-
-    def learn(self, frame: Frame, _: FetchRequest, __: FetchResponse) -> None:
-        """Remember the header of a follower's request."""
         (client_id_bytes,) = _int16(frame, REST_POSITION)
         body_position = REST_POSITION + 2 + max(client_id_bytes, 0) + len(NO_TAGS)
         self._header = bytes(frame[REST_POSITION:body_position])
@@ -56,8 +49,6 @@ class ReplicaRepeats:
     def serve(self, frame: Frame) -> list[RecordData] | Later | None:
         """The answer; None: this is for the handler."""
         header = self._header
-        if not header:
-            return None
         body_position = REST_POSITION + len(header)
         if frame[REST_POSITION:body_position] != header:
             return None

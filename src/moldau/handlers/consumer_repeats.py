@@ -1,0 +1,251 @@
+"""Fetches of a consumer that follows one partition here, from bytes to bytes.
+
+Between two records such a consumer sends the same request over and over, with another offset. It is read by its layout
+(version 15 and later, topics by id, no rack, nothing forgotten) and answered by it, without a message in between.
+
+The law: whatever is not plainly such a request is left to `k01_fetch` before anything is changed; and if something else
+than records comes of it while it waits (another leader, an aborted transaction), the answer is made there, too.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from struct import Struct
+
+from moldau.core.files import FileRegion
+from moldau.handlers.context import RequestContext
+from moldau.handlers.fetch_sessions import NO_SESSION, FetchSession, Wanted
+from moldau.handlers.later import Later
+from moldau.protocol import codec
+from moldau.protocol.errors import ApiError
+from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, Frame
+from moldau.protocol.messages.k01_fetch import FetchRequest, FetchResponse
+from moldau.protocol.schema import Message, RecordData
+from moldau.protocol.source import write_varint
+from moldau.replication.replica import Replica
+
+log = logging.getLogger(__name__)
+
+VERSION_MIN = 15  # KIP-903: who is a follower says so at the end, and everybody else is a consumer
+
+_request = Struct(">iiibiiB16sBiiqiqi5s")
+"""Wait, min and max bytes, isolation level, session id and epoch; one topic, one partition; its index, leader epoch,
+offset, last epoch, log start and max bytes; no tags of either, nothing forgotten, no rack, no tags."""
+
+_NONE, _ONE = 1, 2  # counts, as compact arrays write them
+_END = b"\0\0\1\1\0"
+_answer = Struct(">iiBihiB16sBihqqqBi").pack
+"""Size, correlation id, no tags, throttle time, error, session id; one topic, one partition; its index, error, high
+watermark, last stable offset, log start, aborted transactions, preferred replica."""
+
+_no_news = Struct(">iiBihiBB").pack
+"""Size to session id as above; no topics, no tags."""
+
+_int16 = Struct(">h").unpack_from
+_int32 = Struct(">i").unpack_from
+_ANSWER_BYTES = Struct(">iBihiB16sBihqqqBi").size
+_NO_NEWS_BYTES = Struct(">iBihiBB").size
+_END_OF_ANSWER = b"\0\0\0"  # no tags of the partition, of the topic, of the answer
+READ_COMMITTED = 1
+NULL = 0
+WITHOUT_SESSION = -1
+UNKNOWN = -1
+
+Respond = Callable[[int, Message], list[RecordData]]
+Whole = Callable[[FetchRequest, RequestContext, FetchSession | None, Wanted], FetchResponse]
+"""The answer that the handler makes of a request for one partition, now."""
+
+
+class ConsumerRepeats:
+    """Those of one connection and version."""
+
+    __slots__ = ("_body_position", "_context", "_header", "_loop", "_respond", "_size", "_whole")
+
+    def __init__(self, context: RequestContext, respond: Respond, whole: Whole, frame: Frame) -> None:
+        """`frame` has the header that all of them have."""
+        (client_id_bytes,) = _int16(frame, REST_POSITION)
+        self._context = context
+        self._respond = respond
+        self._whole = whole
+        self._body_position = REST_POSITION + 2 + max(client_id_bytes, 0) + 1
+        self._header = bytes(frame[REST_POSITION : self._body_position])
+        self._size = self._body_position + _request.size
+        self._loop = asyncio.get_running_loop()
+
+    def serve(self, frame: Frame) -> bytes | list[RecordData] | Later | None:
+        """The answer; None: this is for the handler."""
+        body_position = self._body_position
+        if len(frame) != self._size or frame[REST_POSITION:body_position] != self._header:
+            return None
+        (
+            max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics, topic_id, partitions,
+            index, leader_epoch, offset, last_epoch, _, partition_max_bytes, end,
+        ) = _request.unpack_from(frame, body_position)  # fmt: skip  # the order of the bytes
+        if not (topics == partitions == _ONE and end == _END):
+            return None
+        partition = self.find(topic_id, index)
+        if (
+            partition is None
+            or leader_epoch not in (UNKNOWN, partition.leader_epoch)
+            or last_epoch not in (UNKNOWN, partition.log.leader_epochs.latest)
+            or not partition.log.log_start_offset <= offset <= partition.high_watermark
+        ):
+            return None
+        session, wanted = None, None
+        if session_epoch == WITHOUT_SESSION and session_id == NO_SESSION:
+            wanted = Wanted(topic_id, index)
+        elif session_epoch > 0:
+            services = self._context.services
+            session = services.fetch_sessions.alone(session_id, session_epoch, (topic_id, index))
+            if session is not None:
+                services.fetch_sessions.go_on(session, services.clock.monotonic_ms())
+                wanted = session.wanted[topic_id, index]
+        if wanted is None:
+            return None
+        wanted.fetch_offset, wanted.max_bytes = offset, partition_max_bytes
+        wanted.current_leader_epoch, wanted.last_fetched_epoch = leader_epoch, last_epoch
+        limit = min(max_bytes, partition_max_bytes, self._context.services.config.int("fetch.max.bytes"))
+        fetch = ConsumerFetch(self, frame, partition, session, wanted, isolation_level == READ_COMMITTED, limit)
+        return fetch.start(min_bytes, max_wait_ms)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def find(self, topic_id: str | bytes, index: int) -> Replica | None:
+        """The copy that is here."""
+        replicas = self._context.services.replicas
+        name = replicas.name_of(topic_id) if isinstance(topic_id, bytes) else None
+        return None if name is None else replicas.replica(name, index)
+
+    def whole(self, frame: Frame, session: FetchSession | None, wanted: Wanted) -> list[RecordData]:
+        """The answer as the handler makes it."""
+        request = codec.decode(FetchRequest, self._context.api_version, frame, self._body_position)
+        (correlation_id,) = _int32(frame, CORRELATION_ID_POSITION)
+        return self._respond(correlation_id, self._whole(request, self._context, session, wanted))
+
+
+class ConsumerFetch(Later):
+    """One of them, on its way to its answer."""
+
+    __slots__ = (
+        "_frame",
+        "_is_committed",
+        "_is_soon",
+        "_limit",
+        "_needed_bytes",
+        "_partition",
+        "_repeats",
+        "_session",
+        "_timer",
+        "_wanted",
+    )
+
+    def __init__(
+        self,
+        repeats: ConsumerRepeats,
+        frame: Frame,
+        partition: Replica,
+        session: FetchSession | None,
+        wanted: Wanted,
+        is_committed: bool,
+        limit: int,
+    ) -> None:
+        super().__init__()
+        self._repeats = repeats
+        self._frame = frame
+        self._partition = partition
+        self._session = session
+        self._wanted = wanted
+        self._is_committed = is_committed
+        self._limit = limit
+        self._is_soon = False
+
+    def start(self, min_bytes: int, max_wait_ms: int) -> list[RecordData] | Later:
+        """The answer, or wait for it."""
+        size = 0
+        if self._wanted.fetch_offset < self._partition.high_watermark or max_wait_ms <= 0 or min_bytes <= 0:
+            try:
+                region = self._read()
+            except ApiError:
+                return self._whole()
+            size = 0 if region is None else len(region)
+            if size >= min_bytes or max_wait_ms <= 0:
+                return self._tell(region)
+        self._needed_bytes = min_bytes - size
+        self._timer = self._repeats.loop.call_later(max_wait_ms / 1000, self._ready)
+        self._partition.waiters[self] = None
+        return self
+
+    def advanced(self, appended_bytes: int) -> None:
+        """Answers at the end of the loop's turn, so that several appends of one wake-up go into one answer."""
+        self._needed_bytes -= appended_bytes
+        if self._needed_bytes <= 0 and not self._is_soon:
+            self._is_soon = True
+            self._repeats.loop.call_soon(self._ready)
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._timer.cancel()
+        self._partition.waiters.pop(self, None)
+
+    def _ready(self) -> None:
+        if self._then is None or self.chunks is not None:
+            return
+        self._forget()
+        try:
+            chunks = self._answer_now()
+        except Exception:
+            log.exception("a request failed")
+            self.fail()
+        else:
+            self.complete(chunks)
+
+    def _answer_now(self) -> list[RecordData]:
+        partition, wanted = self._partition, self._wanted
+        is_same = self._repeats.find(wanted.topic, wanted.index) is partition
+        if not is_same or wanted.current_leader_epoch not in (UNKNOWN, partition.leader_epoch):
+            return self._whole()
+        try:
+            return self._tell(self._read())
+        except ApiError:
+            return self._whole()
+
+    def _whole(self) -> list[RecordData]:
+        return self._repeats.whole(self._frame, self._session, self._wanted)
+
+    def _read(self) -> FileRegion | None:
+        return self._partition.read(
+            self._wanted.fetch_offset, self._limit, committed=self._is_committed, min_one_batch=True
+        )
+
+    def _tell(self, region: FileRegion | None) -> list[RecordData]:
+        """The answer with these records."""
+        partition, wanted, session = self._partition, self._wanted, self._session
+        high_watermark, log_start = partition.high_watermark, partition.log.log_start_offset
+        last_stable_offset = partition.last_stable_offset
+        (correlation_id,) = _int32(self._frame, CORRELATION_ID_POSITION)
+        session_id = NO_SESSION
+        if session is not None:
+            session_id = session.id
+            news = (high_watermark, log_start)
+            if region is None and (wanted.sent_high_watermark, wanted.sent_log_start) == news:
+                return [_no_news(_NO_NEWS_BYTES, correlation_id, 0, 0, 0, session_id, _NONE, 0)]
+            wanted.sent_high_watermark, wanted.sent_log_start = news
+        aborted = NULL
+        if self._is_committed:
+            aborted = _NONE
+            if region is not None and partition.log.aborted_transactions(wanted.fetch_offset, last_stable_offset):
+                return self._whole()
+        size = 0 if region is None else len(region)
+        length = write_varint(size + 1)
+        head = _answer(
+            _ANSWER_BYTES + len(length) + size + len(_END_OF_ANSWER), correlation_id, 0, 0, 0, session_id,
+            _ONE, wanted.topic, _ONE, wanted.index, 0, high_watermark, last_stable_offset, log_start, aborted, UNKNOWN,
+        )  # fmt: skip  # the order of the bytes
+        if region is None:
+            return [head + length + _END_OF_ANSWER]
+        return [head + length, region, _END_OF_ANSWER]
