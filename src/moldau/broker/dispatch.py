@@ -62,15 +62,8 @@ class Awaited(Later):
         self._future.cancel()
 
     def _done(self, future: "asyncio.Future[Message]") -> None:
-        if future.cancelled():
-            return
-        try:
-            chunks = self._encode(future.result())
-        except Exception:
-            log.exception("a request failed")
-            self.fail()
-        else:
-            self.complete(chunks)
+        if not future.cancelled():
+            self.complete_with(lambda: self._encode(future.result()))
 
 
 class Promised(Later):
@@ -84,13 +77,7 @@ class Promised(Later):
         promise.then(self._done)
 
     def _done(self, answer: Message) -> None:
-        try:
-            chunks = self._encode(answer)
-        except Exception:
-            log.exception("a request failed")
-            self.fail()
-        else:
-            self.complete(chunks)
+        self.complete_with(lambda: self._encode(answer))
 
 
 class Delayed(Later):
@@ -109,13 +96,7 @@ class Delayed(Later):
         self._delayed.cancel()
 
     def _ready(self) -> None:
-        try:
-            chunks = self._encode(self._delayed.answer())
-        except Exception:
-            log.exception("a request failed")
-            self.fail()
-        else:
-            self.complete(chunks)
+        self.complete_with(lambda: self._encode(self._delayed.answer()))
 
 
 Answer = bytes | list[Chunk] | Later | None

@@ -8,7 +8,6 @@ than records comes of it while it waits (another leader, an aborted transaction)
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from struct import Struct
 
@@ -23,8 +22,6 @@ from moldau.protocol.messages.k01_fetch import FetchRequest, FetchResponse
 from moldau.protocol.schema import Message, RecordData
 from moldau.protocol.source import write_varint
 from moldau.replication.replica import Replica
-
-log = logging.getLogger(__name__)
 
 VERSION_MIN = 15  # KIP-903: who is a follower says so at the end, and everybody else is a consumer
 
@@ -59,7 +56,7 @@ Whole = Callable[[FetchRequest, RequestContext, FetchSession | None, Wanted], Fe
 class ConsumerRepeats:
     """Those of one connection and version."""
 
-    __slots__ = ("_body_position", "_context", "_header", "_loop", "_respond", "_size", "_whole")
+    __slots__ = ("_body_position", "_context", "_header", "_respond", "_size", "_whole", "loop")
 
     def __init__(self, context: RequestContext, respond: Respond, whole: Whole, frame: Frame) -> None:
         """`frame` has the header that all of them have."""
@@ -70,7 +67,7 @@ class ConsumerRepeats:
         self._body_position = REST_POSITION + 2 + max(client_id_bytes, 0) + 1
         self._header = bytes(frame[REST_POSITION : self._body_position])
         self._size = self._body_position + _request.size
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
 
     def serve(self, frame: Frame) -> bytes | list[RecordData] | Later | None:
         """The answer; None: this is for the handler."""
@@ -107,10 +104,6 @@ class ConsumerRepeats:
         limit = min(max_bytes, partition_max_bytes, self._context.services.config.int("fetch.max.bytes"))
         fetch = ConsumerFetch(self, frame, partition, session, wanted, isolation_level == READ_COMMITTED, limit)
         return fetch.start(min_bytes, max_wait_ms)
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        return self._loop
 
     def find(self, topic_id: str | bytes, index: int) -> Replica | None:
         """The copy that is here."""
@@ -196,13 +189,7 @@ class ConsumerFetch(Later):
         if self._then is None or self.chunks is not None:
             return
         self._forget()
-        try:
-            chunks = self._answer_now()
-        except Exception:
-            log.exception("a request failed")
-            self.fail()
-        else:
-            self.complete(chunks)
+        self.complete_with(self._answer_now)
 
     def _answer_now(self) -> list[RecordData]:
         partition, wanted = self._partition, self._wanted

@@ -1,8 +1,11 @@
 """An answer that is not ready yet."""
 
+import logging
 from collections.abc import Callable
 
 from moldau.protocol.schema import RecordData
+
+log = logging.getLogger(__name__)
 
 
 class Later:
@@ -22,6 +25,16 @@ class Later:
         self.chunks = chunks
         if self._then is not None:
             self._then(self)
+
+    def complete_with(self, make: Callable[[], list[RecordData]]) -> None:
+        """Complete with what `make` gives; if it raises, that is logged, and there will be no answer."""
+        try:
+            chunks = make()
+        except Exception:
+            log.exception("a request failed")
+            self.fail()
+        else:
+            self.complete(chunks)
 
     def fail(self) -> None:
         """There will be no answer."""
