@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
+
+from moldau.pipelines.topics import when_ready
 
 READ_TIMEOUT_S = 30.0
 
@@ -87,24 +89,10 @@ class Cluster:
         """Leave a group's position; a coordinator that has just been elected may need a moment."""
         consumer = Consumer({**self.settings, "group.id": group, "enable.auto.commit": False})
         positions = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
-        deadline = time.monotonic() + READ_TIMEOUT_S
         try:
-            while not _committed(consumer, positions):
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"{self.name} takes no offsets of group {group}")
+            when_ready(lambda: consumer.commit(offsets=positions, asynchronous=False))
         finally:
             consumer.close()
-
-
-def _committed(consumer: Consumer, positions: list[TopicPartition]) -> bool:
-    try:
-        consumer.commit(offsets=positions, asynchronous=False)
-    except KafkaException as error:
-        if error.args[0].code() not in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS):
-            raise
-        consumer.poll(0.1)
-        return False
-    return True
 
 
 def _drain(consumer: Consumer, topic: str, partition: int) -> list[Record]:

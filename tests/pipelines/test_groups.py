@@ -11,6 +11,7 @@ from confluent_kafka import Consumer
 
 from moldau.pipelines.groups import Groups, Reader, delete, readers_of_sink
 from moldau.pipelines.topics import Cluster as Place
+from moldau.pipelines.topics import when_ready
 from tests.pipelines.clusters import Cluster
 from tests.pipelines.fakes import spec
 from tests.pipelines.specs import sink, source
@@ -137,7 +138,7 @@ def _offsets(cluster: Cluster, group: str, topic: str) -> int:
 
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
     try:
-        [found] = consumer.committed([TopicPartition(topic, 0)], timeout=TIMEOUT_S)
+        [found] = when_ready(lambda: consumer.committed([TopicPartition(topic, 0)], timeout=TIMEOUT_S))
         return found.offset
     finally:
         consumer.close()

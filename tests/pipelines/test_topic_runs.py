@@ -21,6 +21,7 @@ from moldau.pipelines.reset import reset
 from moldau.pipelines.runner import ONCE, REALTIME, Run, Stop
 from moldau.pipelines.spec import PipelineSpec
 from moldau.pipelines.storage import Storage
+from moldau.pipelines.topics import when_ready
 from tests.pipelines.clusters import Cluster, Record
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _committed(cluster: Cluster, group: str, topic: str, partitions: int) -> lis
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
     try:
         asked = [TopicPartition(topic, partition) for partition in range(partitions)]
-        return [each.offset for each in consumer.committed(asked, timeout=TIMEOUT_S)]
+        return [each.offset for each in when_ready(lambda: consumer.committed(asked, timeout=TIMEOUT_S))]
     finally:
         consumer.close()
 

@@ -1,8 +1,9 @@
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from moldau.pipelines.topics import Cluster, ClusterError, cluster_of, librdkafka
+from moldau.pipelines.topics import Cluster, ClusterError, cluster_of, librdkafka, when_ready
 from tests.pipelines import clusters
 from tests.pipelines.specs import pipeline
 
@@ -81,3 +82,25 @@ def test_what_the_cluster_refuses_is_one_line(cluster: clusters.Cluster) -> None
     with pytest.raises(ClusterError, match=rf"the cluster at {cluster.bootstrap} says: ") as raised:
         Cluster(cluster.bootstrap).create("not a name!", 1, 1, {})
     assert "\n" not in str(raised.value)
+
+
+class Coordinator:
+    """Answers with these errors first, each once."""
+
+    def __init__(self, *errors: int) -> None:
+        self._errors = list(errors)
+
+    def __call__(self) -> str:
+        if self._errors:
+            raise KafkaException(KafkaError(self._errors.pop(0)))
+        return "the answer"
+
+
+def test_a_coordinator_that_is_only_just_being_found_is_asked_again() -> None:
+    coming = (KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+    assert when_ready(Coordinator(*coming)) == "the answer"
+
+
+def test_other_refusals_are_not_asked_again() -> None:
+    with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
+        when_ready(Coordinator(KafkaError.GROUP_AUTHORIZATION_FAILED))

@@ -6,24 +6,20 @@ and a group that cannot be written (someone is a member of it; the cluster does 
 
 import re
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from moldau.pipelines.graph import sources_of
 from moldau.pipelines.progress import Offsets
 from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec
-from moldau.pipelines.topics import Cluster, cluster_of
+from moldau.pipelines.topics import Cluster, cluster_of, when_ready
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
 
 REQUEST_TIMEOUT_S = 10.0
-AGAIN_S = 0.2
-COMING = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
-"""Errors of a group whose coordinator is only just being found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +110,17 @@ class Groups:
                 self._complain(query, refusal)
 
     def _until_settled(self, cluster: Cluster, group: str, positions: Offsets) -> str | None:
-        """Why not, in words. A coordinator that is only just being found is asked again: the group may be new."""
-        deadline = time.monotonic() + REQUEST_TIMEOUT_S
-        while (error := self._alter(cluster, group, positions)) is not None:
-            if error.name() not in COMING or time.monotonic() > deadline:
-                return str(error.str())
-            time.sleep(AGAIN_S)
+        """Why not, in words."""
+        from confluent_kafka import KafkaException
+
+        try:
+            when_ready(lambda: self._alter(cluster, group, positions))
+        except KafkaException as error:
+            return str(error.args[0].str())
         return None
 
-    def _alter(self, cluster: Cluster, group: str, positions: Offsets) -> "KafkaError | None":
+    def _alter(self, cluster: Cluster, group: str, positions: Offsets) -> None:
+        """KafkaException if any is refused."""
         from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
         partitions = [
@@ -133,12 +131,9 @@ class Groups:
         wanted = [ConsumerGroupTopicPartitions(group, partitions)]
         admin = self._admins.get(cluster) or self._admins.setdefault(cluster, _admin(cluster))
         [done] = admin.alter_consumer_group_offsets(wanted, request_timeout=REQUEST_TIMEOUT_S).values()
-        try:
-            told = done.result().topic_partitions
-        except KafkaException as refused:
-            error: KafkaError = refused.args[0]
-            return error
-        return next((each.error for each in told if each.error is not None), None)
+        for each in done.result().topic_partitions:
+            if each.error is not None:
+                raise KafkaException(each.error)
 
     def _complain(self, group: str, why: str) -> None:
         if group not in self._complained:
@@ -171,10 +166,14 @@ def delete(cluster: Cluster, groups: Sequence[str]) -> dict[str, str]:
 
     refused: dict[str, str] = {}
     admin = _admin(cluster)  # kept until the answers are there: they never come to a client that is gone
-    futures: Mapping[str, Any] = admin.delete_consumer_groups(list(groups), request_timeout=REQUEST_TIMEOUT_S)
-    for group, future in futures.items():
+
+    def delete_one(group: str) -> None:
+        [deleted] = admin.delete_consumer_groups([group], request_timeout=REQUEST_TIMEOUT_S).values()
+        deleted.result()
+
+    for group in groups:
         try:
-            future.result()
+            when_ready(partial(delete_one, group))
         except KafkaException as error:
             if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
                 refused[group] = error.args[0].str()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.pipelines.dead_letters import PREFIX
 from moldau.pipelines.spec import PipelineSpec
-from moldau.pipelines.topics import Cluster, ClusterError, cluster_of
+from moldau.pipelines.topics import Cluster, asking, cluster_of, when_ready
 
 if TYPE_CHECKING:
     from confluent_kafka import Message, Producer, TopicPartition
@@ -110,21 +110,19 @@ class _Work:
         self._consumer.close()
 
     def to_the_end(self) -> Redriven:
-        from confluent_kafka import KafkaException
-
-        try:
+        with asking(self._cluster):
             for partition in self._partitions:
                 self._partition(partition)
-        except KafkaException as error:
-            raise ClusterError(f"the cluster at {self._cluster.bootstrap} says: {error.args[0].str()}") from error
         return self._done
 
     def _partition(self, number: int) -> None:
-        from confluent_kafka import TopicPartition
+        from confluent_kafka import KafkaException, TopicPartition
 
         place = TopicPartition(self._topic, number)
         low, high = self._consumer.get_watermark_offsets(place, timeout=REQUEST_TIMEOUT_S)
-        [committed] = self._consumer.committed([place], timeout=REQUEST_TIMEOUT_S)
+        [committed] = when_ready(lambda: self._consumer.committed([place], timeout=REQUEST_TIMEOUT_S))
+        if committed.error:
+            raise KafkaException(committed.error)
         position = max(low, committed.offset)
         self._consumer.assign([TopicPartition(self._topic, number, position)])
         while position < high and not self._enough():
@@ -153,7 +151,8 @@ class _Work:
             position = max(position, min(self._consumer.position([place])[0].offset, high))
         waiting.settle(self._producers.values())
         if not self._dry_run:
-            self._consumer.commit(offsets=[TopicPartition(self._topic, place.partition, position)], asynchronous=False)
+            reached = [TopicPartition(self._topic, place.partition, position)]
+            when_ready(lambda: self._consumer.commit(offsets=reached, asynchronous=False))
         return position
 
     def _one(self, message: "Message", waiting: "_Waiting") -> None:

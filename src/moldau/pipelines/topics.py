@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
@@ -25,6 +25,7 @@ RETRY_S = 0.1
 DEFAULT_PORT = 9092
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
+T = TypeVar("T")
 Offsets = dict[str, dict[int, int]]
 """Topic, partition, offset."""
 
@@ -73,8 +74,8 @@ class Cluster:
 
     def offsets_of_group(self, group: str, partitions: Mapping[str, Iterable[int]]) -> Offsets:
         """Where the group would go on; partitions without a committed offset are left out."""
-        with self._consumer(group) as consumer:
-            found = _offsets(_when_ready(lambda: consumer.committed(_all(partitions), timeout=REQUEST_TIMEOUT_S)))
+        with self.consumer(group) as consumer:
+            found = _offsets(when_ready(lambda: consumer.committed(_all(partitions), timeout=REQUEST_TIMEOUT_S)))
         kept = {
             topic: {number: offset for number, offset in offsets.items() if offset >= 0}
             for topic, offsets in found.items()
@@ -83,7 +84,7 @@ class Cluster:
 
     def offsets_at(self, timestamp_ms: int, partitions: Mapping[str, Iterable[int]]) -> Offsets:
         """The first record of that time or later in each partition; the end where there is none."""
-        with self._consumer() as consumer:
+        with self.consumer() as consumer:
             found = _offsets(consumer.offsets_for_times(_all(partitions, timestamp_ms), timeout=REQUEST_TIMEOUT_S))
             return {
                 topic: {
@@ -95,7 +96,7 @@ class Cluster:
 
     def ends(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
         """The next offset of each partition."""
-        with self._consumer() as consumer:
+        with self.consumer() as consumer:
             return {
                 topic: {number: _end(consumer, topic, number) for number in numbers}
                 for topic, numbers in partitions.items()
@@ -105,13 +106,13 @@ class Cluster:
     def _admin(self) -> Iterator[AdminClient]:
         """Kept until all has been asked: one that is given up answers nothing more."""
         self._knock()
-        with _asking(self):
+        with asking(self):
             yield AdminClient(self.settings())
 
     @contextmanager
-    def _consumer(self, group: str = "moldau-look-up") -> Iterator[Consumer]:
+    def consumer(self, group: str = "moldau-look-up") -> Iterator[Consumer]:
         self._knock()
-        with _asking(self):
+        with asking(self):
             consumer = Consumer({**self.settings(), "group.id": group, "enable.auto.commit": False})
             try:
                 yield consumer
@@ -245,7 +246,7 @@ _COORDINATOR_NOT_READY = (
 
 
 @contextmanager
-def _asking(cluster: Cluster) -> Iterator[None]:
+def asking(cluster: Cluster) -> Iterator[None]:
     """What Kafka refuses, in one line."""
     try:
         yield
@@ -263,7 +264,7 @@ def _wait_until_known(admin: AdminClient, topic: str) -> None:
         time.sleep(RETRY_S)
 
 
-def _when_ready(ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
+def when_ready(ask: Callable[[], T]) -> T:
     """A group's coordinator that has just been elected must load what it knows, and librdkafka does not wait for it."""
     deadline = time.monotonic() + REQUEST_TIMEOUT_S
     while True:

@@ -40,15 +40,8 @@ def _partitions(cluster: Cluster, source: SourceSpec) -> list[tuple[str, int]]:
 
 
 def _read(cluster: Cluster, partitions: list[tuple[str, int]], share: int) -> list[bytes | None]:
-    from confluent_kafka import Consumer, KafkaException
-
-    consumer = Consumer({**cluster.settings(), "group.id": "moldau-samples", "enable.auto.commit": False})
-    try:
+    with cluster.consumer("moldau-samples") as consumer:
         return [value for topic, number in partitions for value in _from_one(consumer, topic, number, share)]
-    except KafkaException as error:
-        raise ClusterError(f"the cluster at {cluster.bootstrap} says: {error.args[0].str()}") from error
-    finally:
-        consumer.close()
 
 
 def _from_one(consumer: "Consumer", topic: str, number: int, share: int) -> list[bytes | None]:
