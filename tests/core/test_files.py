@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from moldau.core.files import FileRegion, Files
+from moldau.core.files import FILLER, FileRegion, Files
 from moldau.core.memory_files import MemoryFiles
-from moldau.core.real_files import CHUNKS_PER_WRITE_MAX, RealFiles
+from moldau.core.real_files import BUSY_BYTES, CHUNKS_PER_WRITE_MAX, GROWN_SIZE_MAX, STRETCH_BYTES, RealFiles
 
 
 @pytest.fixture(params=["real", "memory"])
@@ -201,6 +201,128 @@ def test_a_sync_in_a_thread_goes_along_with_appends(tmp_path: Path) -> None:
         file.append([b"0123456789"])
     thread.join()
     assert file.size() == 2000
+
+
+# Growing ahead
+
+SMALL = os.urandom(STRETCH_BYTES // 16)
+BUSY = BUSY_BYTES // len(SMALL)
+"""So many of them."""
+
+
+class Growing:
+    """A file that may grow ahead, and a clock that is turned by hand."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.calls: list[Callable[[], None]] = []
+        self.written = b""
+        self.file = RealFiles(lambda _, call: self.calls.append(call)).open(str(path), create=True, ahead=True)
+
+    def append(self, count: int) -> None:
+        for _ in range(count):
+            assert self.file.append([SMALL[:7], SMALL[7:]]) == len(self.written)
+            self.written += SMALL
+
+    def look(self) -> None:
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
+
+    @property
+    def filler(self) -> int:
+        """How much of it there is; everything else is as it was written."""
+        content = self.path.read_bytes()
+        assert content[: len(self.written)] == self.written
+        assert set(content[len(self.written) :]) <= {FILLER}
+        assert self.file.size() == len(self.written)
+        return len(content) - len(self.written)
+
+
+@pytest.fixture
+def growing(tmp_path: Path) -> Growing:
+    return Growing(tmp_path / "f")
+
+
+def test_a_file_of_many_small_appends_grows_ahead_of_them(growing: Growing) -> None:
+    growing.append(BUSY)
+    assert growing.filler == 0
+    growing.append(1)
+    assert growing.filler == STRETCH_BYTES - len(SMALL)
+    growing.append(14)
+    assert growing.filler == len(SMALL)
+    growing.append(2)
+    assert growing.filler == STRETCH_BYTES - len(SMALL)
+    growing.file.trim()
+    assert growing.filler == 0
+    growing.append(1)
+    assert growing.filler == 0
+
+
+def test_it_is_trimmed_when_it_has_come_to_rest(growing: Growing) -> None:
+    growing.append(BUSY + 4)
+    growing.look()
+    growing.append(16)
+    growing.look()
+    assert growing.filler > 0
+    growing.append(1)
+    growing.look()
+    assert growing.filler == 0
+    assert growing.calls == []
+    growing.append(BUSY + 1)
+    assert growing.filler > 0
+    assert len(growing.calls) == 1
+
+
+def test_long_appends_are_not_written_twice(growing: Growing) -> None:
+    growing.append(BUSY)
+    growing.file.append([SMALL * 16])
+    growing.written += SMALL * 16
+    assert growing.filler == 0
+
+
+def test_a_file_that_has_grown_ahead_can_be_cut(growing: Growing) -> None:
+    growing.append(BUSY + 4)
+    growing.file.truncate(100)
+    growing.written = growing.written[:100]
+    assert growing.filler == 0
+    growing.append(3)
+    assert growing.filler == 0
+
+
+def test_a_disk_without_room_for_filler_takes_what_is_written(
+    growing: Growing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    growing.append(BUSY + 4)
+    assert growing.filler == 0
+    assert growing.calls == []
+
+
+def test_a_failed_append_leaves_no_filler(growing: Growing, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+    growing.append(BUSY + 4)
+    monkeypatch.setattr(os, "pwritev", full)
+    with pytest.raises(OSError, match="no space"):
+        growing.file.append([SMALL])
+    monkeypatch.undo()
+    assert growing.filler == 0
+    growing.append(2)
+    assert growing.filler == STRETCH_BYTES - 6 * len(SMALL)
+
+
+def test_no_file_grows_beyond_what_kafka_opens(growing: Growing) -> None:
+    os.truncate(growing.path, GROWN_SIZE_MAX - BUSY_BYTES - STRETCH_BYTES)
+    file = RealFiles(lambda *_: None).open(str(growing.path), ahead=True)
+    for _ in range(BUSY + 9):
+        file.append([SMALL])
+        assert growing.path.stat().st_size <= GROWN_SIZE_MAX
+    assert growing.path.stat().st_size > file.size()
 
 
 # Only memory: faults

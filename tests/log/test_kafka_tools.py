@@ -7,6 +7,7 @@ import pytest
 
 from moldau.core.clock import ManualClock
 from moldau.core.real_files import RealFiles
+from moldau.core.topic_config import TopicConfig
 from moldau.log.log import Log
 from tests.log.helpers import (
     NOW_MS,
@@ -57,6 +58,21 @@ def test_every_record_is_dumped(kafka_classpath: str, directory: Path) -> None:
     assert said.count("payload: secondsecond") == 5
     # The tool expects offset 0 at the start of every file, Kafka's own ones too.
     assert set(re.findall(r"^ +(-?\d+) is followed by", said, re.M)) <= {"-1"}
+
+
+def test_a_log_that_has_grown_ahead_is_dumped_to_its_end(kafka_classpath: str, tmp_path: Path) -> None:
+    """As of a broker that is being written to at full speed, or was killed then."""
+    files = RealFiles(lambda *_: None)
+    log = Log.open(files, ManualClock(NOW_MS), str(tmp_path / str(PARTITION)), PARTITION, TopicConfig())
+    fill(log, 540, size=8000)
+    said = dump(kafka_classpath, tmp_path / str(PARTITION), (".log",), "--deep-iteration")
+    assert [int(offset) for offset in re.findall(r"^\| offset: (\d+)", said, re.M)] == list(range(540))
+    assert "isvalid: false" not in said
+    filler = (tmp_path / str(PARTITION) / f"{0:020d}.log").stat().st_size - log.size_bytes
+    assert filler > 0
+    assert said.splitlines()[-1] == f"Found {filler} invalid bytes at the end of {0:020d}.log"
+    log.close()
+    assert "invalid" not in dump(kafka_classpath, tmp_path / str(PARTITION), (".log",))
 
 
 def test_the_indexes_pass_the_sanity_check(kafka_classpath: str, directory: Path) -> None:

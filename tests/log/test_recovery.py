@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moldau.core.files import FILLER
 from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
 from moldau.log.leader_epochs import EpochStart
@@ -32,6 +33,7 @@ from tests.log.helpers import (
     transactional,
 )
 
+FILLED = bytes([FILLER]) * 1000
 FIRST_LOG = f"{DIRECTORY}/{0:020d}.log"
 FIRST_INDEX = f"{DIRECTORY}/{0:020d}.index"
 FIRST_TIME_INDEX = f"{DIRECTORY}/{0:020d}.timeindex"
@@ -92,7 +94,11 @@ def test_a_broken_byte_anywhere_ends_the_log_before_its_batch() -> None:
         assert offsets(log)[: 2 * ends.index(start) + 2] == list(range(2 * ends.index(start) + 2))
 
 
-@pytest.mark.parametrize("garbage", [bytes(100), b"\xff" * 100, b"garbage" * 20], ids=["zeros", "ones", "text"])
+@pytest.mark.parametrize(
+    "garbage",
+    [bytes(100), b"\xff" * 100, b"garbage" * 20, FILLED, FILLED[:5]],
+    ids=["zeros", "ones", "text", "filler", "little filler"],
+)
 @pytest.mark.parametrize("clean", [True, False])
 def test_bytes_after_the_last_batch_are_cut_off(garbage: bytes, clean: bool) -> None:
     files = MemoryFiles()
@@ -102,6 +108,32 @@ def test_bytes_after_the_last_batch_are_cut_off(garbage: bytes, clean: bool) -> 
     again = open_log(files, clean=clean)
     assert offsets(again) == list(range(6))
     assert files.open(FIRST_LOG).size() == ends[-1]
+
+
+def test_a_batch_that_was_being_written_over_filler_is_cut_off() -> None:
+    """Whatever part of it came to the disk."""
+    files = MemoryFiles()
+    _, ends = three_batches(files)
+    whole = files.read(FIRST_LOG)
+    for size in range(ends[1], ends[2]):
+        log = open_log(copy_of(files, log=whole[:size] + FILLED), clean=False)
+        assert offsets(log) == [0, 1, 2, 3]
+        assert log.size_bytes == ends[1]
+
+
+def test_a_segment_that_ends_in_filler_is_whole(caplog: pytest.LogCaptureFixture) -> None:
+    """Trimmed when it was sealed, but a power loss may take that back."""
+    files = MemoryFiles()
+    config = small_segments(1000)
+    fill(open_log(files, config), 9)
+    sizes = [len(files.read(f"{DIRECTORY}/{name}")) for name in segment_names(files)]
+    for name in segment_names(files)[1:3]:
+        files.open(f"{DIRECTORY}/{name}").append([FILLED])
+    log = open_log(files, config, clean=False)
+    assert offsets(log) == list(range(9))
+    assert [segment.size for segment in log.segments] == sizes
+    assert log.size_bytes == sum(sizes)
+    assert caplog.messages == []
 
 
 def test_segments_after_a_broken_one_are_dropped() -> None:

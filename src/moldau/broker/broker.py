@@ -56,7 +56,7 @@ class Broker:
     def __init__(self, config: BrokerConfig, *, clock: Clock | None = None, files: Files | None = None) -> None:
         self._config = config
         self._clock = clock or SystemClock()
-        self._files = files or RealFiles()
+        self._files = files or RealFiles(lambda delay_s, call: self._loop.call_later(delay_s, call))
         self._random = SystemRandom()
         self._threads = ThreadPoolExecutor(SYNC_THREADS, "moldau-sync")
         self._cold_reads = ThreadPoolExecutor(COLD_READ_THREADS, "moldau-read")

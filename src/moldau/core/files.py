@@ -9,6 +9,12 @@ from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
+FILLER = 0x7F
+"""What a file holds behind its end while it grows ahead of its appends. Read as the header of a batch it promises far
+more bytes than there are, so that every reader of logs takes it for the end; for zeros Kafka's complain."""
+
+FILLER_BYTES_MAX = 256 * 1024
+
 
 class File(Protocol):
     """An open file that grows at its end."""
@@ -28,6 +34,10 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None: ...
+
+    def trim(self) -> None:
+        """Cut off the filler of a file that has grown ahead: it is about to be left alone."""
+        ...
 
     def sync(self) -> None:
         """fdatasync: what was appended before survives power loss."""
@@ -65,8 +75,11 @@ class DirectoryLock(Protocol):
 class Files(Protocol):
     """A file system."""
 
-    def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and appending."""
+    def open(self, path: str, *, create: bool = False, ahead: bool = False) -> File:
+        """Open for reading and appending.
+
+        `ahead`: while much is appended the file may be longer than its content, until it is trimmed.
+        """
         ...
 
     def read(self, path: str) -> bytes: ...

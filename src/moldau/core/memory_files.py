@@ -53,6 +53,9 @@ class MemoryFile:
             data.extend(bytes(size - len(data)))
         self._node.synced_size = min(self._node.synced_size, size)
 
+    def trim(self) -> None:
+        """It never grows ahead."""
+
     def sync(self) -> None:
         self._files.check_sync(self.path)
         self._node.synced_size = len(self._node.data)
@@ -125,7 +128,7 @@ class MemoryFiles:
 
     # Files
 
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False, ahead: bool = False) -> File:  # noqa: ARG002  # never ahead
         node = self._names.get(path)
         if node is None:
             if not create or os.path.dirname(path) not in self._directories:

@@ -4,12 +4,28 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from moldau.core.files import Buffer, DirectoryLock, File
+from moldau.core.files import FILLER, FILLER_BYTES_MAX, Buffer, DirectoryLock, File
 
 # The kernel takes at most this many buffers in one vectored write (UIO_MAXIOV).
 CHUNKS_PER_WRITE_MAX = 1024
+
+STRETCH_BYTES = FILLER_BYTES_MAX // 2
+"""How far a file grows ahead at a time. Twice as much or half as much costs the same."""
+
+GROWN_SIZE_MAX = (1 << 31) - 1
+"""Kafka opens no log file that is longer."""
+
+BUSY_BYTES = 4 * 1024 * 1024
+"""A file grows ahead once so much was appended to it without a rest: files that few write to have no filler."""
+
+LOOK_S = 0.1
+"""How often files that have grown ahead are looked at: one that took less than a stretch since is trimmed."""
+
+_filler = memoryview(bytes([FILLER]) * FILLER_BYTES_MAX)
+
+CallLater = Callable[[float, Callable[[], None]], object]
 
 
 class RealFile:
@@ -17,15 +33,22 @@ class RealFile:
 
     Writes name their position, so bytes that a failed write left behind the known end are overwritten by the next
     one even if they could not be cut off.
+
+    A file that was opened to grow `ahead` and gets many small appends is written in long stretches of filler first,
+    and then over it: the kernel makes large pages for a long write, and pays for the new size once (12 to 7 us an
+    append of 16 KiB).
     """
 
-    __slots__ = ("__weakref__", "_descriptor", "_size", "path")
+    __slots__ = ("__weakref__", "_ahead", "_descriptor", "_end", "_size", "_thrifty_until", "path", "size_seen")
 
-    def __init__(self, path: str, *, create: bool = False) -> None:
+    def __init__(self, path: str, *, create: bool = False, ahead: "Ahead | None" = None) -> None:
         self._descriptor = -1
         self.path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
-        self._size = os.fstat(self._descriptor).st_size
+        self._size = self._end = os.fstat(self._descriptor).st_size
+        self._ahead = ahead
+        self._thrifty_until = self._size + BUSY_BYTES
+        self.size_seen = 0
 
     def __del__(self) -> None:
         if self._descriptor >= 0:
@@ -40,15 +63,31 @@ class RealFile:
         total = 0
         for chunk in chunks:  # nearly always two: a third of what `sum(map(len, chunks))` costs
             total += len(chunk)
+        if start + total > self._end:
+            self._grow(start + total)
         try:
             if len(chunks) > CHUNKS_PER_WRITE_MAX or os.pwritev(self._descriptor, chunks, start) != total:
                 self._write_all(b"".join(chunks), start)
         except OSError:
             with contextlib.suppress(OSError):  # the write's own error is the one to report
-                os.ftruncate(self._descriptor, start)
+                self.truncate(start)
             raise
         self._size = start + total
         return start
+
+    def _grow(self, end: int) -> None:
+        """Before a write up to `end`, which is past the end of the file."""
+        if self._ahead is not None and end > self._thrifty_until and end - self._end < STRETCH_BYTES // 2:
+            with contextlib.suppress(OSError):  # a full disk may still have room for what is really to be written
+                grown = min((end + STRETCH_BYTES) // STRETCH_BYTES * STRETCH_BYTES, GROWN_SIZE_MAX)
+                self._end += os.pwrite(self._descriptor, _filler[: max(grown - self._end, 0)], self._end)
+                self._ahead.add(self)
+        self._end = max(self._end, end)
+
+    def trim(self) -> None:
+        if self._end > self._size:
+            self.truncate(self._size)
+        self._thrifty_until = self._size + BUSY_BYTES
 
     def _write_all(self, data: bytes, position: int) -> None:
         """After a short write: the disk is full or a signal came; going on finds out which."""
@@ -75,7 +114,7 @@ class RealFile:
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
-        self._size = size
+        self._size = self._end = size
 
     def sync(self) -> None:
         os.fdatasync(self._descriptor)
@@ -100,11 +139,40 @@ class RealLock:
             self._descriptor = -1
 
 
-class RealFiles:
-    """`Files` on the operating system."""
+class Ahead:
+    """The files that have grown ahead; each is trimmed soon after it has come to rest."""
 
-    def open(self, path: str, *, create: bool = False) -> File:
-        return RealFile(path, create=create)
+    def __init__(self, call_later: CallLater) -> None:
+        self._call_later = call_later
+        self._files: set[RealFile] = set()
+
+    def add(self, file: RealFile) -> None:
+        if not self._files:
+            self._call_later(LOOK_S, self._look)
+        self._files.add(file)
+
+    def _look(self) -> None:
+        for file in list(self._files):
+            if file.size() - file.size_seen < STRETCH_BYTES:
+                self._files.discard(file)
+                with contextlib.suppress(OSError):  # a disk that fails is noticed by who appends, and filler is no harm
+                    file.trim()
+            file.size_seen = file.size()
+        if self._files:
+            self._call_later(LOOK_S, self._look)
+
+
+class RealFiles:
+    """`Files` on the operating system.
+
+    With `call_later`, that of the loop in whose thread they are appended to, files may grow ahead.
+    """
+
+    def __init__(self, call_later: CallLater | None = None) -> None:
+        self._ahead = None if call_later is None else Ahead(call_later)
+
+    def open(self, path: str, *, create: bool = False, ahead: bool = False) -> File:
+        return RealFile(path, create=create, ahead=self._ahead if ahead else None)
 
     def read(self, path: str) -> bytes:
         file = RealFile(path)  # a third of the cost of a buffered reader: a start reads thousands of tiny files

@@ -225,7 +225,10 @@ class Loader:
                 self._take_in(segment, position, header, batch)
                 next_offset, valid_bytes = header.next_offset, position + header.size
         except ApiError as error:
-            log.warning("%s: cut off after %d of %d bytes: %s", segment.path, valid_bytes, segment.size, error)
+            if segment.is_filler_from(valid_bytes):
+                segment.cut(valid_bytes)  # it is whole, and what follows it may be believed
+            else:
+                log.warning("%s: cut off after %d of %d bytes: %s", segment.path, valid_bytes, segment.size, error)
         return next_offset, valid_bytes
 
     def _take_in(self, segment: Segment, position: int, header: BatchHeader, batch: memoryview) -> None:

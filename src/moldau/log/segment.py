@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from moldau.core.files import Buffer, File, FileRegion, Files
+from moldau.core.files import FILLER, FILLER_BYTES_MAX, Buffer, File, FileRegion, Files
 from moldau.core.topic_config import TopicConfig
 from moldau.log.index import CorruptIndexError, OffsetEntry, OffsetIndex, TimeEntry, TimeIndex
 from moldau.log.scan import iter_checked, iter_headers
@@ -124,7 +124,7 @@ class Segment:
             created_ms=now_ms,
             suffix=suffix,
         )
-        segment._file = files.open(segment.path, create=True)
+        segment._file = files.open(segment.path, create=True, ahead=not suffix)
         if segment._file.size():
             segment._file.truncate(0)
         segment.index.entries.reset()
@@ -138,7 +138,7 @@ class Segment:
     def file(self) -> File:
         file = self._file
         if file is None:
-            file = self._file = self._files.open(self.path)
+            file = self._file = self._files.open(self.path, ahead=True)
         return file
 
     @property
@@ -208,8 +208,10 @@ class Segment:
             self._load_max_timestamp()
 
     def seal(self) -> None:
-        """Nothing more comes: complete the indexes on disk."""
+        """Nothing more comes: complete the indexes on disk, leave no filler in the log."""
         self._checked = True
+        if self._file is not None:
+            self._file.trim()
         if self.max_timestamp != NO_TIMESTAMP:
             self.time_index.append_if_later(self.max_timestamp, self._offset_of_max_timestamp)
         self.index.entries.flush()
@@ -411,6 +413,11 @@ class Segment:
             if header.max_timestamp > self._max_timestamp:
                 self._max_timestamp = header.max_timestamp
                 self._offset_of_max_timestamp = header.last_offset
+
+    def is_filler_from(self, position: int) -> bool:
+        """Whether nothing else is behind it: a crash came while the file had grown ahead."""
+        size = self.size - position
+        return size <= FILLER_BYTES_MAX and self.file.read_at(position, size).count(FILLER) == size
 
     def cut(self, size: int) -> None:
         """Keep `size` bytes of the log file."""
