@@ -9,12 +9,12 @@ import pytest
 
 from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
-from moldau.log.lane import Lane
 from moldau.log.log import AppendResult
 from moldau.log.snapshots import render_snapshot
 from moldau.protocol.errors import ApiError
 from moldau.records.batch import CRC_START, Record, build_batch
 from moldau.records.crc import crc32c
+from moldau.replication.lane import Lane
 from moldau.replication.partition import Partition
 from tests.log.helpers import DIRECTORY, NOW_MS, open_log, small_segments
 
@@ -59,7 +59,8 @@ class Way:
             if not self._is_short:
                 return self.partition.append(batch, VERSION, ACKS_ALL, now_ms)
             frame = memoryview(b"before" + batch + b"after")
-            return self.partition.append_repeated(frame, 6, 6 + len(batch), VERSION, ACKS_ALL, now_ms)
+            appended = self.partition.lane.append(frame, 6, 6 + len(batch), now_ms)
+            return appended or self.partition.append(batch, VERSION, ACKS_ALL, now_ms)
         except ApiError as error:
             return int(error.code), str(error)
 

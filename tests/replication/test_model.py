@@ -301,6 +301,6 @@ def check_logs(cluster: Cluster, producers: list[Producer], consumers: list[Cons
 
 def test_the_model_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader that counts itself alone tells what only it has to be committed."""
-    monkeypatch.setattr(Partition, "_commit", lambda self: self._advance_high_watermark(self.log.log_end_offset, 0))
+    monkeypatch.setattr(Partition, "_commit", lambda self: self.advance_high_watermark(self.log.log_end_offset, 0))
     with pytest.raises(AssertionError, match="is in sync with"):
         trouble_for_a_while(Cluster(0, 3, monkeypatch))

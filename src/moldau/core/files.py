@@ -25,8 +25,11 @@ class File(Protocol):
         """Bytes in the file (tracked, not asked of the operating system on every call)."""
         ...
 
-    def append(self, chunks: Sequence[Buffer]) -> int:
-        """Write all chunks at the end in one call; returns where they start. On an error nothing of them stays."""
+    def append(self, chunks: Sequence[Buffer], size: int | None = None) -> int:
+        """Write all chunks at the end in one call; returns where they start. On an error nothing of them stays.
+
+        `size`: of all of them, where it is known.
+        """
         ...
 
     def read_at(self, position: int, size: int) -> bytes:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 
 from moldau.core.files import Buffer, DirectoryLock, File
+from moldau.core.invariants import invariant
 
 
 class _Node:
@@ -35,10 +36,11 @@ class MemoryFile:
     def size(self) -> int:
         return len(self._node.data)
 
-    def append(self, chunks: Sequence[Buffer]) -> int:
+    def append(self, chunks: Sequence[Buffer], size: int | None = None) -> int:
         self._files.check_append(self.path)
-        start = len(self._node.data)
-        self._node.data += b"".join(chunks)
+        start, data = len(self._node.data), b"".join(chunks)
+        invariant(size is None or size == len(data), f"{size} bytes were announced, {len(data)} came")
+        self._node.data += data
         self._node.modified_ms = self._files.now_ms
         return start
 

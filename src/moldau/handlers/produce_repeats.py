@@ -170,48 +170,47 @@ class ProduceRepeats:
                 break
         else:
             return None
-        batches = _batches(frame, prefix_end)
-        if batches is None:
-            return None
-        targets: list[Target] = []
-        for index, start, stop in batches:
-            partition, config = known.partitions.get(index, NOT_KNOWN)
-            if partition is None or not partition.is_led or partition.log.config is not config:
-                known.partitions.pop(index, None)
-                return None
-            targets.append((index, partition, start, stop))
-        return self._append(memoryview(frame), known, targets)
+        targets = _targets(frame, prefix_end, known.partitions)
+        return None if targets is None else self._append(memoryview(frame), known, targets)
 
     def _append(self, frame: memoryview, known: Known, targets: list[Target]) -> bytes | Later:
         version, acks, now_ms = self._version, known.acks, self._now_ms()
         outcomes: list[AppendResult | ApiError] = []
+        results: list[bytes] = []
         is_committed = True
-        for _, partition, start, stop in targets:
+        for index, partition, start, stop in targets:
             try:
-                outcome = partition.append_repeated(frame, start, stop, version, acks, now_ms)
-                outcomes.append(outcome)
-                if outcome[1] >= partition.high_watermark:
-                    is_committed = False
+                outcome = partition.lane.append(frame, start, stop, now_ms)
+                if outcome is None:
+                    outcome = partition.append(frame[start:stop], version, acks, now_ms)
             except ApiError as error:
                 outcomes.append(error)
+            else:
+                outcomes.append(outcome)
+                base_offset, last_offset, append_time, _ = outcome
+                if last_offset >= partition.high_watermark:
+                    is_committed = False
+                results.append(
+                    _result(index, 0, base_offset, append_time, partition.log.log_start_offset, _RESULT_TAIL)
+                )
         (correlation_id,) = _int32(frame, CORRELATION_ID_POSITION)
-        if is_committed or acks != ACKS_ALL:
-            return self.answer(known, correlation_id, targets, outcomes)
-        return self._when_committed(known, correlation_id, targets, outcomes)
+        if not is_committed and acks == ACKS_ALL:
+            return self._when_committed(known, correlation_id, targets, outcomes)
+        if len(results) < len(targets):
+            return self._answer_with_errors(known, correlation_id, targets, outcomes)
+        return _answer(known, correlation_id, results)
 
     def answer(
         self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[AppendResult | ApiError]
     ) -> bytes:
         """The whole answer."""
-        parts = [b"", known.answer_head, _counts[len(targets)]]
+        results = []
         for (index, partition, _, _), outcome in zip(targets, outcomes, strict=True):
             if isinstance(outcome, ApiError):
                 return self._answer_with_errors(known, correlation_id, targets, outcomes)
             base_offset, _, append_time, _ = outcome
-            parts.append(_result(index, 0, base_offset, append_time, partition.log.log_start_offset, _RESULT_TAIL))
-        parts.append(known.answer_tail)
-        parts[0] = _two_int32(SIZE_BYTES + sum(map(len, parts)), correlation_id)
-        return b"".join(parts)
+            results.append(_result(index, 0, base_offset, append_time, partition.log.log_start_offset, _RESULT_TAIL))
+        return _answer(known, correlation_id, results)
 
     def _answer_with_errors(
         self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[AppendResult | ApiError]
@@ -261,9 +260,9 @@ class ProduceRepeats:
 
     def learn(self, frame: Frame, request: ProduceRequest, response: ProduceResponse) -> None:
         """Remember a request that was served, if its kind can be served here."""
-        prefix_end = _prefix_end(frame, request)
         partitions = self._written(request, response)
-        if prefix_end is None or not partitions:
+        prefix_end = _prefix_end(frame, request, partitions)
+        if prefix_end is None:
             return
         prefix = bytes(frame[REST_POSITION:prefix_end])
         known = self._known.get(prefix)
@@ -299,15 +298,19 @@ class ProduceRepeats:
         return Known(topic.name, topic.topic_id, request.acks, request.timeout_ms, head, tail, {})
 
 
-def _batches(frame: Frame, position: int) -> list[tuple[int, int, int]] | None:
-    """The partitions whose count is at `position`, if they end the request and nothing has tagged fields.
+def _answer(known: Known, correlation_id: int, results: list[bytes]) -> bytes:
+    head, count, tail = known.answer_head, _counts[len(results)], known.answer_tail
+    body = b"".join((head, count, *results, tail))
+    return _two_int32(SIZE_BYTES + len(body), correlation_id) + body
 
-    Of each its index, and where its batch starts and stops.
-    """
+
+def _targets(frame: Frame, position: int, partitions: dict[int, tuple[Partition, TopicConfig]]) -> list[Target] | None:
+    """The partitions whose count is at `position`, if all can be written to, and if they end the request: there are
+    no tagged fields."""
     end = len(frame) - len(NO_TAGS)
     if position >= end or not 2 <= frame[position] <= PARTITIONS_MAX + 1:
         return None
-    found: list[tuple[int, int, int]] = []
+    found: list[Target] = []
     count = frame[position] - 1
     position += 1
     for _ in range(count):
@@ -327,20 +330,26 @@ def _batches(frame: Frame, position: int) -> list[tuple[int, int, int]] | None:
             return None
         if not start <= stop < end or frame[stop]:
             return None
-        found.append((index, start, stop))
+        partition, config = partitions.get(index, NOT_KNOWN)
+        if partition is None or not partition.is_led or partition.log.config is not config:
+            partitions.pop(index, None)
+            return None
+        found.append((index, partition, start, stop))
         position = stop + 1
     return found if position == end and frame[end:] == NO_TAGS else None
 
 
-def _prefix_end(frame: Frame, request: ProduceRequest) -> int | None:
-    """Where the count of partitions is, if they end the request and nothing has tagged fields."""
+def _prefix_end(
+    frame: Frame, request: ProduceRequest, partitions: dict[int, tuple[Partition, TopicConfig]]
+) -> int | None:
+    """Where the count of partitions is, if a request like this one can be served here."""
     sizes = [(each.index, len(each.records or b"")) for each in request.topic_data[0].partition_data]
     behind = sum(4 + _length_bytes(size) + size + 1 for _, size in sizes)
     position = len(frame) - len(NO_TAGS) - behind - _COUNT_BYTES
     if position <= REST_POSITION:
         return None
-    found = _batches(frame, position)
-    return position if found is not None and [(index, stop - start) for index, start, stop in found] == sizes else None
+    found = _targets(frame, position, partitions)
+    return position if found and [(index, stop - start) for index, _, start, stop in found] == sizes else None
 
 
 def _length_bytes(size: int) -> int:

@@ -168,9 +168,10 @@ class Log:
             if leader_epoch > self.leader_epochs.latest:
                 self.leader_epochs.assign(leader_epoch, base_offset)
             chunks = (stamp(base_offset, length, leader_epoch), body)
-            segment.append(chunks, size, base_offset, last_offset, timestamp)
+            position = segment.write(chunks, size)
         except OSError as error:
             raise self.append_failed(error) from error
+        segment.note(base_offset, last_offset, timestamp, position, size)
         self.size_bytes += size
         self.log_end_offset = last_offset + 1
         if producer_id >= 0:

@@ -84,10 +84,10 @@ class CompletedTxn(NamedTuple):
 class Producers:
     """The producers of one log, by id."""
 
-    __slots__ = ("_entries", "_ongoing", "_unreplicated", "map_end_offset")
+    __slots__ = ("_ongoing", "_unreplicated", "by_id", "map_end_offset")
 
     def __init__(self) -> None:
-        self._entries: dict[int, ProducerEntry] = {}
+        self.by_id: dict[int, ProducerEntry] = {}
         # First offset -> producer id, in the order of offsets, as transactions begin at the end of the log.
         self._ongoing: dict[int, int] = {}
         # First offset -> offset of the marker, for transactions whose marker may be above the high watermark.
@@ -95,17 +95,17 @@ class Producers:
         self.map_end_offset = 0
 
     def __iter__(self) -> Iterator[ProducerEntry]:
-        return iter(list(self._entries.values()))
+        return iter(list(self.by_id.values()))
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.by_id)
 
     def get(self, producer_id: int) -> ProducerEntry | None:
-        return self._entries.get(producer_id)
+        return self.by_id.get(producer_id)
 
     def check(self, producer_id: int, epoch: int, base_sequence: int, offset_delta: int) -> BatchMetadata | None:
         """May this batch of a client be appended? None: yes; else the same batch as it was written before."""
-        entry = self._entries.get(producer_id)
+        entry = self.by_id.get(producer_id)
         if entry is None:
             return None  # a new producer, or one we have forgotten: KIP-360 lets it start anywhere
         if epoch != entry.epoch:
@@ -117,20 +117,12 @@ class Producers:
             return None
         return _duplicate_or_raise(entry, base_sequence, (base_sequence + offset_delta) & _SEQUENCE_MASK)
 
-    def expecting(self, producer_id: int, epoch: int, base_sequence: int) -> "ProducerEntry | None":
-        """The producer whose next batch this is; None: ask `check`."""
-        entry = self._entries.get(producer_id)
-        if entry is None or entry.epoch != epoch:
-            return None
-        batches = entry.batches
-        return entry if batches and batches[-1][0] + 1 == base_sequence else None
-
     def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
         """A batch of records was written at `base_offset`."""
         _, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, sequence, _ = header
-        entry = self._entries.get(producer_id)
+        entry = self.by_id.get(producer_id)
         if entry is None:
-            entry = self._entries[producer_id] = ProducerEntry(producer_id, epoch, now_ms)
+            entry = self.by_id[producer_id] = ProducerEntry(producer_id, epoch, now_ms)
         elif entry.epoch != epoch:
             entry.epoch = epoch
             entry.batches.clear()
@@ -144,7 +136,7 @@ class Producers:
 
     def check_marker(self, producer_id: int, epoch: int, marker: EndTxnMarker) -> None:
         """May the coordinator end this producer's transaction?"""
-        entry = self._entries.get(producer_id)
+        entry = self.by_id.get(producer_id)
         if entry is None:
             return
         if epoch < entry.epoch:
@@ -157,9 +149,9 @@ class Producers:
 
     def complete(self, header: BatchHeader, base_offset: int, marker: EndTxnMarker, now_ms: int) -> CompletedTxn | None:
         """The marker that ends a transaction was written at `base_offset`; the transaction, if one was open."""
-        entry = self._entries.get(header.producer_id)
+        entry = self.by_id.get(header.producer_id)
         if entry is None:
-            entry = self._entries[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch, now_ms)
+            entry = self.by_id[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch, now_ms)
         if entry.epoch != header.producer_epoch:
             entry.epoch = header.producer_epoch
             entry.batches.clear()
@@ -220,11 +212,11 @@ class Producers:
         """Forget producers not heard of for long, unless a transaction of theirs is open; how many."""
         expired = [
             entry.producer_id
-            for entry in self._entries.values()
+            for entry in self.by_id.values()
             if entry.current_txn_first_offset == NO_OFFSET and now_ms - entry.last_seen_ms >= expiration_ms
         ]
         for producer_id in expired:
-            del self._entries[producer_id]
+            del self.by_id[producer_id]
         return len(expired)
 
     def drop_unreplicated_below(self, log_start_offset: int) -> None:
@@ -234,11 +226,11 @@ class Producers:
 
     def load(self, entries: Iterable[ProducerEntry]) -> None:
         """Replace everything with what a snapshot says."""
-        self._entries = {entry.producer_id: entry for entry in entries}
+        self.by_id = {entry.producer_id: entry for entry in entries}
         self._unreplicated = {}
         self._ongoing = {
             entry.current_txn_first_offset: entry.producer_id
-            for entry in sorted(self._entries.values(), key=lambda entry: entry.current_txn_first_offset)
+            for entry in sorted(self.by_id.values(), key=lambda entry: entry.current_txn_first_offset)
             if entry.current_txn_first_offset != NO_OFFSET
         }
 

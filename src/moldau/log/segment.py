@@ -51,7 +51,6 @@ class Segment:
     __slots__ = (
         "_bytes_since_index_entry",
         "_checked",
-        "_file",
         "_files",
         "_first_timestamp",
         "_hints",
@@ -63,6 +62,7 @@ class Segment:
         "index",
         "index_entries_left",
         "index_interval_bytes",
+        "open_file",
         "path",
         "room",
         "size",
@@ -84,7 +84,7 @@ class Segment:
     ) -> None:
         stem = f"{directory}/{file_name(base_offset, '')}"
         self._files = files
-        self._file: File | None = None
+        self.open_file: File | None = None  # `file` opens it
         self.path = f"{stem}.log{suffix}"
         self.base_offset = base_offset
         self.size = size
@@ -124,9 +124,9 @@ class Segment:
             created_ms=now_ms,
             suffix=suffix,
         )
-        segment._file = files.open(segment.path, create=True, ahead=not suffix)
-        if segment._file.size():
-            segment._file.truncate(0)
+        segment.open_file = files.open(segment.path, create=True, ahead=not suffix)
+        if segment.open_file.size():
+            segment.open_file.truncate(0)
         segment.index.entries.reset()
         segment.time_index.reset()
         segment.txn_index.reset()
@@ -136,18 +136,18 @@ class Segment:
 
     @property
     def file(self) -> File:
-        file = self._file
+        file = self.open_file
         if file is None:
-            file = self._file = self._files.open(self.path, ahead=True)
+            file = self.open_file = self._files.open(self.path, ahead=True)
         return file
 
     @property
     def is_open(self) -> bool:
-        return self._file is not None
+        return self.open_file is not None
 
     def release(self) -> None:
         """Let go of the descriptor; whoever still sends from it keeps it."""
-        self._file = None
+        self.open_file = None
         self.index.entries.forget_window()
         self.time_index.entries.forget_window()
 
@@ -159,19 +159,9 @@ class Segment:
         self.time_index.entries.flush()
         self.wants_room = False
 
-    def append(
-        self, chunks: Sequence[Buffer], size: int, base_offset: int, last_offset: int, max_timestamp: int
-    ) -> None:
-        """Append one batch."""
-        file = self._file
-        position = (self.file if file is None else file).append(chunks)
-        self.size = position + size
-        self.note(base_offset, last_offset, max_timestamp, position, size)
-
     def write(self, chunks: Sequence[Buffer], size: int) -> int:
         """Append bytes; returns where they start. The batches in them must be `noted` in order."""
-        file = self._file
-        position = (self.file if file is None else file).append(chunks)
+        position = self.file.append(chunks, size)
         self.size = position + size
         return position
 
@@ -183,23 +173,20 @@ class Segment:
         if position == 0:
             self._first_timestamp = max_timestamp
         if self._bytes_since_index_entry > self.index_interval_bytes:
-            self._add_index_entry(last_offset, position)
-        self._bytes_since_index_entry += size
+            self._bytes_since_index_entry = size
+            self.index_entries_left -= 1
+            is_time = self.index.append(last_offset, position)
+            self.time_index.append_if_later(self._max_timestamp, self._offset_of_max_timestamp)
+            if is_time or self.index_entries_left <= 0:
+                self.wants_room |= is_time
+                self.room = NO_ROOM
+        else:
+            self._bytes_since_index_entry += size
         hints = self._hints
         if len(hints) >= HINTS_MAX:
             self._older_hints = hints
             self._hints = hints = {}
         hints[base_offset] = position
-
-    def _add_index_entry(self, last_offset: int, position: int) -> None:
-        if self.index.append(last_offset, position):
-            self.wants_room = True
-            self.room = NO_ROOM
-        self.time_index.append_if_later(self._max_timestamp, self._offset_of_max_timestamp)
-        self._bytes_since_index_entry = 0
-        self.index_entries_left -= 1
-        if self.index_entries_left <= 0:
-            self.room = NO_ROOM
 
     def prepare_to_grow(self, index_bytes_max: int) -> None:
         """This is the last segment: know what an append needs to know."""
@@ -210,8 +197,8 @@ class Segment:
     def seal(self) -> None:
         """Nothing more comes: complete the indexes on disk, leave no filler in the log."""
         self._checked = True
-        if self._file is not None:
-            self._file.trim()
+        if self.open_file is not None:
+            self.open_file.trim()
         if self.max_timestamp != NO_TIMESTAMP:
             self.time_index.append_if_later(self.max_timestamp, self._offset_of_max_timestamp)
         self.index.entries.flush()

@@ -20,12 +20,12 @@ from moldau.core.clock import Clock, SystemClock
 from moldau.core.files import Buffer, FileRegion
 from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
-from moldau.log.lane import Lane
 from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.validate import AppendRules, prepare_for_append, prepare_own_batch
 from moldau.replication.durability import ACKS_ALL
 from moldau.replication.followers import FollowerState
+from moldau.replication.lane import Lane
 from moldau.replication.replica import ENOUGH_BYTES, Replica
 
 
@@ -66,7 +66,6 @@ class Partition(Replica):
         "_commits",
         "_config",
         "_isr_changes",
-        "_lane",
         "_rules",
         "_some_at_end",
         "_uncommitted",
@@ -77,6 +76,7 @@ class Partition(Replica):
         "in_sync_replicas",
         "is_led",
         "is_under_min_isr",
+        "lane",
         "maximal_isr",
         "partition_epoch",
         "pending_isr",
@@ -141,25 +141,10 @@ class Partition(Replica):
         end = log.log_end_offset
         if self.sole:
             if end != self.high_watermark:
-                self._advance_high_watermark(end, len(records))
+                self.advance_high_watermark(end, len(records))
         elif not result.duplicate:
-            self._replicated_append(end, len(records))
+            self.replicated_append(end, len(records))
         return result
-
-    def append_repeated(
-        self, frame: memoryview, start: int, stop: int, produce_version: int, acks: int, now_ms: int
-    ) -> AppendResult:
-        """As `append` of `frame[start:stop]`; by the short way if it is one more plain batch."""
-        if self.is_led and not self.is_under_min_isr:
-            result = self._lane.append(frame, start, stop, now_ms)
-            if result is not None:
-                end = result[1] + 1
-                if self.sole:
-                    self._advance_high_watermark(end, stop - start)
-                else:
-                    self._replicated_append(end, stop - start)
-                return result
-        return self.append(frame[start:stop], produce_version, acks, now_ms)
 
     def append_own(self, batch: bytes, now_ms: int) -> AppendResult:
         """Append a batch that the broker itself made, with acks=all: a coordinator's records."""
@@ -167,9 +152,9 @@ class Partition(Replica):
         result = self.log.append_as_leader(prepare_own_batch(batch), self.leader_epoch, now_ms)
         end = self.log.log_end_offset
         if self.sole:
-            self._advance_high_watermark(end, len(batch))
+            self.advance_high_watermark(end, len(batch))
         else:
-            self._replicated_append(end, len(batch))
+            self.replicated_append(end, len(batch))
         return result
 
     def check_own(self, batch_bytes: int) -> None:
@@ -185,7 +170,7 @@ class Partition(Replica):
             reason = f"{batch_bytes} bytes in one batch, max.message.bytes allows {config.max_message_bytes}"
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, reason)
 
-    def _replicated_append(self, end: int, size: int) -> None:
+    def replicated_append(self, end: int, size: int) -> None:
         """The others have to fetch it first. What this does is all that replication costs an append."""
         self._uncommitted.append((end, size))
         if self._some_at_end:
@@ -217,7 +202,7 @@ class Partition(Replica):
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
             is_compacted=config.is_compacted,
         )
-        self._lane = Lane(self.log, self.leader_epoch, self._rules)
+        self.lane = Lane(self, self._rules)
 
     def _take_config(self) -> None:
         """Take up a configuration that is new since we looked last."""
@@ -226,7 +211,8 @@ class Partition(Replica):
 
     # The high watermark
 
-    def _advance_high_watermark(self, end: int, appended_bytes: int) -> None:
+    def advance_high_watermark(self, end: int, appended_bytes: int) -> None:
+        """To `end`, and tell those who wait for more."""
         before = self.high_watermark
         if end < before:
             raise InvariantError(f"the high watermark of {self.topic_partition} went back from {before} to {end}")
@@ -246,7 +232,7 @@ class Partition(Replica):
         uncommitted, size = self._uncommitted, 0
         while uncommitted and uncommitted[0][0] <= end:
             size += uncommitted.popleft()[1]
-        self._advance_high_watermark(end, size)
+        self.advance_high_watermark(end, size)
         while self._commits and self._commits[0][0] <= end:  # whoever is told may append, or wait, or forget
             heappop(self._commits)[2].committed(self, ErrorCode.NONE)
 
