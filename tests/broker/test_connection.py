@@ -9,9 +9,14 @@ import pytest
 from moldau.broker import sender
 from moldau.core.files import FileRegion
 from moldau.protocol import codec
+from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from moldau.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from moldau.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from moldau.protocol.messages.k15_describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from moldau.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from moldau.records.batch import Record, build_batch, iter_records, split_batches
 from moldau.testing import broker
@@ -19,6 +24,7 @@ from tests.broker.raw import RawClient, request_frame
 from tests.serving import serving
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
+FIND_COORDINATOR, JOIN_GROUP, SYNC_GROUP, DESCRIBE_GROUPS = 10, 11, 14, 15
 VERSION = 11  # the last Fetch that names topics
 FOREVER_MS = 3_600_000
 TOPIC = "t"
@@ -26,7 +32,7 @@ TOPIC = "t"
 
 @pytest.fixture
 def bootstrap() -> Iterator[str]:
-    with broker({"num.partitions": "2"}) as kafka:
+    with broker({"num.partitions": "2", "group.initial.rebalance.delay.ms": "0"}) as kafka:
         with RawClient(kafka.bootstrap) as client:
             create_topic(client)
         yield kafka.bootstrap
@@ -42,11 +48,18 @@ def create_topic(client: RawClient) -> None:
     client.ask(METADATA, 4, MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), MetadataResponse)
 
 
-def produce(client: RawClient, value: bytes, partition: int = 0, count: int = 1) -> None:
+def produce_request(value: bytes, partition: int = 0, count: int = 1) -> ProduceRequest:
     records = [Record(number, 1_700_000_000_000, None, value) for number in range(count)]
     data = PartitionProduceData(index=partition, records=build_batch(records))
-    request = ProduceRequest(acks=1, topic_data=[TopicProduceData(name=TOPIC, partition_data=[data])])
-    answer = client.ask(PRODUCE, 9, request, ProduceResponse)
+    return ProduceRequest(acks=1, topic_data=[TopicProduceData(name=TOPIC, partition_data=[data])])
+
+
+def produce_frame(value: bytes, partition: int, correlation_id: int) -> bytes:
+    return request_frame(PRODUCE, 9, codec.encode(produce_request(value, partition), 9), correlation_id)
+
+
+def produce(client: RawClient, value: bytes, partition: int = 0, count: int = 1) -> None:
+    answer = client.ask(PRODUCE, 9, produce_request(value, partition, count), ProduceResponse)
     assert answer.responses[0].partition_responses[0].error_code == 0
 
 
@@ -87,6 +100,50 @@ def test_pipelined_requests_are_answered_in_their_order(client: RawClient) -> No
         frame = client.receive()
         assert frame is not None
         assert struct.unpack_from(">i", frame) == (number,)
+
+
+@pytest.mark.parametrize("value_bytes", [10, 5_000, 40_000, 300_000])
+def test_requests_that_come_in_one_piece_or_many_are_all_appended(bootstrap: str, value_bytes: int) -> None:
+    """All connections read into the same memory."""
+    sent = [[bytes([number]) * value_bytes for number in range(first, 24, 2)] for first in (0, 1)]
+    with RawClient(bootstrap) as one, RawClient(bootstrap) as other:
+        for partition, client in enumerate((one, other)):
+            client.send(
+                b"".join(produce_frame(value, partition, number) for number, value in enumerate(sent[partition]))
+            )
+        for client in (one, other):
+            for number in range(12):
+                (result,) = client.answer(PRODUCE, 9, ProduceResponse, number).responses[0].partition_responses
+                assert (result.error_code, result.base_offset) == (0, number)
+        for partition, values_sent in enumerate(sent):
+            got = fetch(one, fetch_request(wanted(0, partition, 10 << 20)))
+            assert values(got[0]) == values_sent
+
+
+def test_what_a_large_request_leaves_behind_is_not_overwritten_by_the_next(client: RawClient) -> None:
+    metadata, assignment = b"m" * 10_000, b"a" * 20_000
+    join = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
+    )
+    client.ask(FIND_COORDINATOR, 0, FindCoordinatorRequest(key="g"), FindCoordinatorResponse)
+    joined = client.ask(JOIN_GROUP, 0, join, JoinGroupResponse)
+    while joined.error_code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+        joined = client.ask(JOIN_GROUP, 0, join, JoinGroupResponse)
+    sync = SyncGroupRequest(
+        group_id="g",
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=[SyncGroupRequestAssignment(member_id=joined.member_id, assignment=assignment)],
+    )
+    assert client.ask(SYNC_GROUP, 0, sync, SyncGroupResponse).error_code == 0
+    for _ in range(3):
+        produce(client, b"x" * 60_000)
+    described = client.ask(DESCRIBE_GROUPS, 0, DescribeGroupsRequest(groups=["g"]), DescribeGroupsResponse)
+    (member,) = described.groups[0].members
+    assert (member.member_metadata, member.member_assignment) == (metadata, assignment)
 
 
 def test_a_fetch_that_waits_holds_back_later_answers_but_not_their_work(bootstrap: str, client: RawClient) -> None:

@@ -132,6 +132,21 @@ def test_frames_are_the_same_however_they_are_cut(sizes: list[int], cuts: list[i
     assert reader.buffered_bytes == 0
 
 
+def test_a_whole_frame_is_found_where_it_is() -> None:
+    reader, data = FrameReader(100), memoryview(framed(b"one", b"", b"three"))
+    assert [reader.whole(data, position) for position in (0, 7, 11)] == [7, 11, 20]
+    assert [reader.whole(data[:19], position) for position in (11, 16, 19)] == [0, 0, 0]
+    with pytest.raises(ProtocolError, match="100 are allowed"):
+        reader.whole(memoryview(struct.pack(">i", 101)), 0)
+
+
+def test_what_a_frame_in_pieces_lacks_is_no_frame() -> None:
+    reader = FrameReader(100)
+    assert list(reader.feed(struct.pack(">i", 9) + b"12345")) == []
+    assert reader.whole(memoryview(framed(b"")), 0) == 0
+    assert list(reader.feed(framed(b"") + framed(b"next"))) == [b"12345" + framed(b""), b"next"]
+
+
 def test_frames_that_arrive_byte_by_byte() -> None:
     reader = FrameReader(100)
     found = [bytes(frame) for byte in framed(b"", b"a", b"bcd") for frame in reader.feed(bytes([byte]))]

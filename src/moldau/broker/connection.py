@@ -16,11 +16,18 @@ from moldau.broker.dispatch import Answer, Dispatcher, Peer, chunks_of
 from moldau.broker.sender import Chunk, Sender
 from moldau.handlers.later import Later
 from moldau.protocol.errors import ProtocolError
-from moldau.protocol.framing import Frame, FrameReader
+from moldau.protocol.framing import COPY_BYTES_MAX, SIZE_BYTES, Frame, FrameReader
 
 log = logging.getLogger(__name__)
 
 REQUESTS_IN_FLIGHT_MAX = 32
+INPUT_BYTES = 256 * 1024
+"""Read at a time at most; a produce to a few partitions fits."""
+
+
+def new_input() -> memoryview:
+    """What the connections of one loop read into, one after the other."""
+    return memoryview(bytearray(INPUT_BYTES))
 
 
 class ConnectionOwner(Protocol):
@@ -33,14 +40,19 @@ class ConnectionOwner(Protocol):
     def closed(self, connection: "Connection") -> None: ...
 
 
-class Connection(asyncio.Protocol):
-    """Frames in, answers out."""
+class Connection(asyncio.BufferedProtocol):
+    """Frames in, answers out.
+
+    A whole frame is served where it was read to, so that batches go from there into the log without a copy; only what
+    is not complete, or has to wait, is taken out.
+    """
 
     __slots__ = (
         "_answers",
         "_cold_reads",
         "_dispatch",
         "_frames",
+        "_input",
         "_loop",
         "_owner",
         "_reader",
@@ -59,11 +71,13 @@ class Connection(asyncio.Protocol):
         cold_reads: Executor,
         listener: str,
         request_bytes_max: int,
+        shared_input: memoryview,
     ) -> None:
         self._loop = loop
         self._owner = owner
         self._dispatch = dispatcher.dispatch
         self._cold_reads = cold_reads
+        self._input = shared_input
         self._reader = FrameReader(request_bytes_max)
         self._frames: deque[Frame] = deque()  # read, and not taken up yet
         self._answers: deque[list[Chunk] | Later] = deque()  # taken up, and not sent yet
@@ -90,21 +104,31 @@ class Connection(asyncio.Protocol):
         self._sender.close()
         self._owner.closed(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, _: int) -> memoryview:
+        return self._input
+
+    def buffer_updated(self, count: int) -> None:
         self.last_active = self._loop.time()
+        data, position = self._input[:count], 0
         try:
-            frame = self._reader.only_frame(data)
-            if frame is not None and not self._frames and not self._answers and self._sender.idle:
-                self._answer_alone(self._dispatch(frame, self.peer))
+            while not self._frames and not self._answers and self._sender.idle:
+                stop = self._reader.whole(data, position)
+                if not stop:
+                    break
+                start, position = position + SIZE_BYTES, stop
+                is_lent = stop - start > COPY_BYTES_MAX
+                frame = data[start:stop] if is_lent else bytes(data[start:stop])
+                self._answer_alone(self._dispatch(frame, self.peer, is_lent=is_lent))
+            if position == count:
                 return
-            self._frames.extend(self._reader.feed(data))
+            self._frames.extend(self._reader.feed(bytes(data[position:])))
         except ProtocolError as error:
             self._refuse(error)
         else:
             self._serve()
 
     def _answer_alone(self, answer: Answer) -> None:
-        """The common case: the answer to one whole request, and nothing before it."""
+        """The common case: the answer to a request with nothing before it."""
         if type(answer) is bytes:
             self._transport.write(answer)
         elif isinstance(answer, Later):

@@ -137,13 +137,15 @@ class Dispatcher:
         self._services = services
         self._routes: dict[tuple[int, int], Route] = {}
 
-    def dispatch(self, frame: Frame, peer: Peer) -> Answer:
-        """The answer to one request."""
+    def dispatch(self, frame: Frame, peer: Peer, *, is_lent: bool = False) -> Answer:
+        """The answer to one request. A frame that is lent may be overwritten after this; any other may be kept."""
         known = peer.introductions.get(bytes(frame[:CORRELATION_ID_POSITION]))
         if known is not None and known.repeats is not None:
             repeated = known.repeats.serve(frame)
             if repeated is not None:
                 return repeated
+        if is_lent:
+            frame = bytes(frame)
         if known is None or frame[REST_POSITION : known.body_position] != known.rest:
             known = self._introduce(frame, peer)
         return self._dispatch(frame, peer, known)

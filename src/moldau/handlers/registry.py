@@ -30,7 +30,7 @@ class Repeats(Protocol):
     """Serves requests that are like earlier ones of the same connection, and learns which are."""
 
     def serve(self, frame: Frame) -> bytes | list[RecordData] | Later | None:
-        """The answer, be it to come; None: this is for the handler."""
+        """The answer, be it to come; None: this is for the handler. Nothing of the frame is kept."""
         ...
 
     def may_repeat(self, request: Any) -> bool:

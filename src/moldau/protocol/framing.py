@@ -117,12 +117,12 @@ class FrameReader:
         """How much is held of a frame that is not complete."""
         return sum(map(len, self._pieces))
 
-    def only_frame(self, data: bytes) -> Frame | None:
-        """The frame that `data` is, no more and no less; None: `feed` it. So arrives what a client sends alone."""
-        size = len(data) - SIZE_BYTES
-        if self._pieces or not 0 <= size <= self._frame_bytes_max or _size.unpack_from(data)[0] != size:
-            return None
-        return data[SIZE_BYTES:] if size <= COPY_BYTES_MAX else memoryview(data)[SIZE_BYTES:]
+    def whole(self, data: memoryview, position: int) -> int:
+        """Where the frame stops that starts at `position`, if all of it is there; 0: `feed` what is left."""
+        if self._pieces or len(data) - position < SIZE_BYTES:
+            return 0
+        stop = position + SIZE_BYTES + self._size_at(data, position)
+        return stop if stop <= len(data) else 0
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that `data` completes. Iterate to the end: a bad size raises after the frames before it."""
@@ -140,7 +140,7 @@ class FrameReader:
         if position < end:
             self._collect(data, position)
 
-    def _size_at(self, data: bytes, position: int) -> int:
+    def _size_at(self, data: bytes | memoryview, position: int) -> int:
         size: int = _size.unpack_from(data, position)[0]
         if not 0 <= size <= self._frame_bytes_max:
             raise ProtocolError(f"a frame of {size} bytes; {self._frame_bytes_max} are allowed")
