@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from typing import Protocol, cast
 
 from moldau.broker.dispatch import Answer, Dispatcher, Peer, chunks_of
+from moldau.broker.inputs import INPUT_BYTES, Inputs
 from moldau.broker.sender import Chunk, Sender
 from moldau.handlers.later import Later
 from moldau.protocol.errors import ProtocolError
@@ -21,13 +22,8 @@ from moldau.protocol.framing import COPY_BYTES_MAX, SIZE_BYTES, Frame, FrameRead
 log = logging.getLogger(__name__)
 
 REQUESTS_IN_FLIGHT_MAX = 32
-INPUT_BYTES = 256 * 1024
-"""Read at a time at most; a produce to a few partitions fits."""
-
-
-def new_input() -> memoryview:
-    """What the connections of one loop read into, one after the other."""
-    return memoryview(bytearray(INPUT_BYTES))
+KEPT_BYTES_MIN = 16 * 1024
+"""Less of a frame than this is copied out of where it was read to."""
 
 
 class ConnectionOwner(Protocol):
@@ -43,8 +39,8 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.BufferedProtocol):
     """Frames in, answers out.
 
-    A whole frame is served where it was read to, so that batches go from there into the log without a copy; only what
-    is not complete, or has to wait, is taken out.
+    A whole frame is served where it was read to, so that batches go from there into the log without a copy; what has
+    to wait for its turn is taken out.
     """
 
     __slots__ = (
@@ -52,7 +48,9 @@ class Connection(asyncio.BufferedProtocol):
         "_cold_reads",
         "_dispatch",
         "_frames",
-        "_input",
+        "_inputs",
+        "_kept",
+        "_kept_bytes",
         "_loop",
         "_owner",
         "_reader",
@@ -69,15 +67,17 @@ class Connection(asyncio.BufferedProtocol):
         owner: ConnectionOwner,
         dispatcher: Dispatcher,
         cold_reads: Executor,
+        inputs: Inputs,
         listener: str,
         request_bytes_max: int,
-        shared_input: memoryview,
     ) -> None:
         self._loop = loop
         self._owner = owner
         self._dispatch = dispatcher.dispatch
         self._cold_reads = cold_reads
-        self._input = shared_input
+        self._inputs = inputs
+        self._kept: memoryview | None = None
+        self._kept_bytes = 0  # of a frame that is not complete, at the beginning of what is kept
         self._reader = FrameReader(request_bytes_max)
         self._frames: deque[Frame] = deque()  # read, and not taken up yet
         self._answers: deque[list[Chunk] | Later] = deque()  # taken up, and not sent yet
@@ -101,39 +101,72 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(answer, Later):
                 answer.cancel()
         self._answers.clear()
+        if self._kept is not None:
+            self._inputs.give_back(self._kept)
+            self._kept = None
         self._sender.close()
         self._owner.closed(self)
 
     def get_buffer(self, _: int) -> memoryview:
-        return self._input
+        kept = self._kept
+        return self._inputs.shared if kept is None else kept[self._kept_bytes :]
 
     def buffer_updated(self, count: int) -> None:
         self.last_active = self._loop.time()
-        data, position = self._input[:count], 0
+        kept, self._kept = self._kept, None
+        end = count if kept is None else self._kept_bytes + count
+        data = (self._inputs.shared if kept is None else kept)[:end]
         try:
-            while not self._frames and not self._answers and self._sender.idle:
-                stop = self._reader.whole(data, position)
-                if not stop:
-                    break
-                start, position = position + SIZE_BYTES, stop
-                is_lent = stop - start > COPY_BYTES_MAX
-                frame = data[start:stop] if is_lent else bytes(data[start:stop])
-                self._answer_alone(self._dispatch(frame, self.peer, is_lent=is_lent))
-            if position == count:
-                return
-            self._frames.extend(self._reader.feed(bytes(data[position:])))
+            position = self._serve_in_place(data)
+            if position < end:
+                self._keep(data, position, kept)
         except ProtocolError as error:
             self._refuse(error)
+        if kept is not None and self._kept is None:
+            self._inputs.give_back(kept)
+
+    def _serve_in_place(self, data: memoryview) -> int:
+        """Answer the requests that are whole and need not wait; returns where the others begin."""
+        reader, answers, position, end = self._reader, self._answers, 0, len(data)
+        while position < end and not self._frames and self._sender.idle and len(answers) < REQUESTS_IN_FLIGHT_MAX:
+            stop = reader.whole(data, position)
+            if stop:
+                start = position + SIZE_BYTES
+                is_lent = stop - start > COPY_BYTES_MAX
+                frame = data[start:stop] if is_lent else bytes(data[start:stop])
+                self._answer(self._dispatch(frame, self.peer, is_lent=is_lent))
+                position = stop
+            elif reader.is_collecting:
+                position = reader.collect(data, position)
+                if reader.is_complete:
+                    self._answer(self._dispatch(reader.take(), self.peer))
+            else:
+                break
+        return position
+
+    def _keep(self, data: memoryview, position: int, kept: memoryview | None) -> None:
+        """What is left of the input, which is `kept` already or the shared one."""
+        rest = len(data) - position
+        if rest >= KEPT_BYTES_MIN and not self._frames and self._reader.lacks_some(data, position, INPUT_BYTES):
+            self._kept = self._inputs.keep_shared() if kept is None else kept
+            self._kept_bytes = rest
+            if position:
+                self._kept[:rest] = data[position:]
         else:
+            self._frames.extend(self._reader.feed(data[position:]))
             self._serve()
 
-    def _answer_alone(self, answer: Answer) -> None:
-        """The common case: the answer to a request with nothing before it."""
-        if type(answer) is bytes:
-            self._transport.write(answer)
-        elif isinstance(answer, Later):
-            self._answers.append(answer)
+    def _answer(self, answer: Answer) -> None:
+        """To the request that came last: now, or after the answers before it."""
+        answers = self._answers
+        if isinstance(answer, Later):
+            answers.append(answer)
             answer.when_done(self._later_done)
+        elif answers:
+            if answer is not None:
+                answers.append(chunks_of(answer))
+        elif type(answer) is bytes:
+            self._transport.write(answer)
         elif answer is not None:
             self._sender.send(chunks_of(answer))
 

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-from moldau.broker.connection import Connection, new_input
+from moldau.broker.connection import Connection
 from moldau.broker.dispatch import Dispatcher
+from moldau.broker.inputs import Inputs
 from moldau.core.broker_config import BrokerConfig, Listener
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ class Listeners:
         self._config = config
         self._dispatcher = dispatcher
         self._cold_reads = cold_reads
-        self._input = new_input()
+        self._inputs = Inputs()
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
         self._per_host: Counter[str] = Counter()
@@ -42,7 +43,9 @@ class Listeners:
         """Take a port, without accepting yet; returns it, as the system chose it if the listener asked for port 0."""
         limit = self._config().int("socket.request.max.bytes")
         server = await self._loop.create_server(
-            lambda: Connection(self._loop, self, self._dispatcher, self._cold_reads, listener.name, limit, self._input),
+            lambda: Connection(
+                self._loop, self, self._dispatcher, self._cold_reads, self._inputs, listener.name, limit
+            ),
             listener.host or None,
             listener.port,
             backlog=max(LISTEN_BACKLOG_MIN, self._config().int("socket.listen.backlog.size")),

@@ -17,7 +17,7 @@ STRETCH_BYTES = FILLER_BYTES_MAX // 2
 GROWN_SIZE_MAX = (1 << 31) - 1
 """Kafka opens no log file that is longer."""
 
-BUSY_BYTES = 4 * 1024 * 1024
+BUSY_BYTES = 1024 * 1024
 """A file grows ahead once so much was appended to it without a rest: files that few write to have no filler."""
 
 LOOK_S = 0.1

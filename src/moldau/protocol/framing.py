@@ -100,16 +100,15 @@ def responder(api_key: int, version: int) -> Callable[[int, Message], list[Recor
 class FrameReader:
     """Cuts what arrives on a connection into frames.
 
-    A frame that lies in one piece of input is a slice of it. The pieces of one that is spread over several are kept and
-    joined when it is complete: memory grows with what has arrived, not with what was announced, and each byte is
-    copied once.
+    A frame that lies in one piece of input is found in its place. The pieces of one that is spread over several are
+    kept and joined when it is complete: memory grows with what has arrived, not with what was announced.
     """
 
     __slots__ = ("_frame_bytes_max", "_missing", "_pieces")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._pieces: list[bytes | memoryview] = []  # of the frame that is not complete; its size comes first
+        self._pieces: list[bytes] = []  # of the frame that is not complete; its size comes first
         self._missing: int | None = None  # bytes that it lacks, once its size is known
 
     @property
@@ -118,35 +117,20 @@ class FrameReader:
         return sum(map(len, self._pieces))
 
     def whole(self, data: memoryview, position: int) -> int:
-        """Where the frame stops that starts at `position`, if all of it is there; 0: `feed` what is left."""
+        """Where the frame stops that starts at `position`, if all of it is there; 0: `collect` it."""
         if self._pieces or len(data) - position < SIZE_BYTES:
             return 0
         stop = position + SIZE_BYTES + self._size_at(data, position)
         return stop if stop <= len(data) else 0
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that `data` completes. Iterate to the end: a bad size raises after the frames before it."""
-        position, end = 0, len(data)
-        if self._pieces:
-            position = self._collect(data, 0)
-            if self._missing == 0:
-                yield self._take()
-        while end - position >= SIZE_BYTES:
-            stop = position + SIZE_BYTES + self._size_at(data, position)
-            if stop > end:
-                break
-            yield _slice(data, position + SIZE_BYTES, stop)
-            position = stop
-        if position < end:
-            self._collect(data, position)
+    def lacks_some(self, data: memoryview, position: int, bytes_max: int) -> bool:
+        """Whether `data` ends inside the frame that starts at `position`, and that is no longer than `bytes_max`."""
+        there = len(data) - position
+        if self._pieces or there < SIZE_BYTES:
+            return False
+        return there < SIZE_BYTES + self._size_at(data, position) <= bytes_max
 
-    def _size_at(self, data: bytes | memoryview, position: int) -> int:
-        size: int = _size.unpack_from(data, position)[0]
-        if not 0 <= size <= self._frame_bytes_max:
-            raise ProtocolError(f"a frame of {size} bytes; {self._frame_bytes_max} are allowed")
-        return size
-
-    def _collect(self, data: bytes, position: int) -> int:
+    def collect(self, data: memoryview, position: int) -> int:
         """Keep bytes of `data` for the frame that is not complete; returns the position after them."""
         if self._missing is None:
             held = b"".join(self._pieces)  # at most three bytes
@@ -159,26 +143,43 @@ class FrameReader:
             self._missing = self._size_at(head, 0)
         stop = min(position + self._missing, len(data))
         self._missing -= stop - position
-        self._keep(data, position, stop)
-        return stop
-
-    def _keep(self, data: bytes, start: int, stop: int) -> None:
-        if stop - start == len(data):
-            self._pieces.append(data)
-        elif stop > start:
-            self._pieces.append(memoryview(data)[start:stop])
+        if stop > position:
+            self._pieces.append(bytes(data[position:stop]))
         if len(self._pieces) > PIECES_MAX:
             self._pieces = [b"".join(self._pieces)]
+        return stop
 
-    def _take(self) -> Frame:
+    @property
+    def is_collecting(self) -> bool:
+        return bool(self._pieces)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether what was collected is a frame."""
+        return self._missing == 0
+
+    def take(self) -> Frame:
+        """The frame that was collected."""
         whole = b"".join(self._pieces)
         self._pieces = []
         self._missing = None
-        return _slice(whole, SIZE_BYTES, len(whole))
+        return memoryview(whole)[SIZE_BYTES:] if len(whole) > SIZE_BYTES + COPY_BYTES_MAX else whole[SIZE_BYTES:]
 
+    def feed(self, data: memoryview) -> Iterator[Frame]:
+        """Copies of the frames that `data` completes. Iterate to the end: a bad size raises after those before it."""
+        position = 0
+        while position < len(data):
+            stop = self.whole(data, position)
+            if stop:
+                yield bytes(data[position + SIZE_BYTES : stop])
+                position = stop
+            else:
+                position = self.collect(data, position)
+                if self.is_complete:
+                    yield self.take()
 
-def _slice(data: bytes, start: int, stop: int) -> Frame:
-    if stop - start <= COPY_BYTES_MAX:
-        piece = data[start:stop]
-        return piece if isinstance(piece, bytes) else bytes(piece)
-    return memoryview(data)[start:stop]
+    def _size_at(self, data: bytes | memoryview, position: int) -> int:
+        size: int = _size.unpack_from(data, position)[0]
+        if not 0 <= size <= self._frame_bytes_max:
+            raise ProtocolError(f"a frame of {size} bytes; {self._frame_bytes_max} are allowed")
+        return size

@@ -1,0 +1,40 @@
+"""Where the bytes of connections arrive.
+
+All connections of a loop read into the same memory, one after the other, and what is complete is served from there. A
+connection that has a large part of a frame keeps that memory until the rest is there, and the others get another one:
+so a frame lies in one piece without being copied.
+
+The system gives pages to what was written to and no more: a client that sends little holds little, whatever it has
+announced.
+"""
+
+import mmap
+
+INPUT_BYTES = 1024 * 1024
+"""What is read at a time at most: as much as a busy producer has on the way. Longer frames come in pieces."""
+
+SPARES_MAX = 4
+
+
+class Inputs:
+    """The memory of one loop."""
+
+    __slots__ = ("_spares", "shared")
+
+    def __init__(self) -> None:
+        self.shared = _new()
+        self._spares: list[memoryview] = []
+
+    def keep_shared(self) -> memoryview:
+        """It is the caller's until it is given back."""
+        kept = self.shared
+        self.shared = self._spares.pop() if self._spares else _new()
+        return kept
+
+    def give_back(self, kept: memoryview) -> None:
+        if len(self._spares) < SPARES_MAX:
+            self._spares.append(kept)
+
+
+def _new() -> memoryview:
+    return memoryview(mmap.mmap(-1, INPUT_BYTES))
