@@ -51,6 +51,7 @@ class Way:
     def __init__(self, config: TopicConfig, *, is_short: bool) -> None:
         self.files = MemoryFiles()
         self._is_short = is_short
+        self._appends = 0
         self.partition = Partition(b"i" * 16, open_log(self.files, config), LEADER_EPOCH, [1], broker_id=1)
 
     def append(self, batch: bytes, now_ms: int) -> AppendResult | tuple[int, str]:
@@ -58,9 +59,15 @@ class Way:
         try:
             if not self._is_short:
                 return self.partition.append(batch, VERSION, ACKS_ALL, now_ms)
-            frame = memoryview(b"before" + batch + b"after")
+            self._appends += 1
+            sent = b"before" + batch + b"after"
+            frame = memoryview(bytearray(sent) if self._appends % 2 else sent)  # may be written to or not
             appended = self.partition.lane.append(frame, 6, 6 + len(batch), now_ms)
-            return appended or self.partition.append(batch, VERSION, ACKS_ALL, now_ms)
+            assert (bytes(frame[:6]), bytes(frame[6 + len(batch) :])) == (b"before", b"after")
+            if appended is None:
+                assert frame == sent
+                return self.partition.append(frame[6 : 6 + len(batch)], VERSION, ACKS_ALL, now_ms)
+            return appended
         except ApiError as error:
             return int(error.code), str(error)
 

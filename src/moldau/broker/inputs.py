@@ -32,8 +32,10 @@ class Inputs:
         return kept
 
     def give_back(self, kept: memoryview) -> None:
+        """It is the next to be read into: the processor's caches have it."""
         if len(self._spares) < SPARES_MAX:
-            self._spares.append(kept)
+            self._spares.append(self.shared)
+        self.shared = kept
 
 
 def _new() -> memoryview:

@@ -39,6 +39,7 @@ __all__ = [
     "reseal",
     "split_batches",
     "stamp",
+    "stamp_into",
 ]
 
 MAGIC_V2 = 2
@@ -72,6 +73,9 @@ _new_tuple = tuple.__new__
 
 stamp = _PREFIX.pack
 """`stamp(base_offset, batch_length, leader_epoch)`: the 16 bytes that go in front of a batch's body."""
+
+stamp_into = _PREFIX.pack_into
+"""`stamp_into(buffer, position, base_offset, batch_length, leader_epoch)`: the same over a batch that was sent."""
 
 
 class CorruptBatchError(ApiError):

@@ -7,6 +7,7 @@ batch comes this way, and half of what an append cost were the calls between sma
 
 from typing import TYPE_CHECKING
 
+from moldau.core.files import Buffer
 from moldau.log.log import AppendResult
 from moldau.log.producers import BatchMetadata
 from moldau.records.batch import (
@@ -18,6 +19,7 @@ from moldau.records.batch import (
     MAGIC_V2,
     NO_TIMESTAMP,
     stamp,
+    stamp_into,
 )
 from moldau.records.compression import Codec
 from moldau.records.crc import crc32c
@@ -52,7 +54,8 @@ class Lane:
     def append(self, frame: memoryview, start: int, stop: int, now_ms: int) -> AppendResult | None:
         """Append the batch that is `frame[start:stop]`; None: it is not plain, and nothing was done.
 
-        It came with a version of Produce that may carry any codec.
+        It came with a version of Produce that may carry any codec. In a frame that can be written to it gets its offset
+        in place.
         """
         partition, log, size = self._partition, self._log, stop - start
         if not BATCH_HEADER_BYTES <= size <= self._bytes_max:
@@ -92,7 +95,12 @@ class Lane:
             batches = entry.batches
             if not batches or batches[-1][0] + 1 != sequence:
                 return None
-        chunks = (stamp(base_offset, length, self._leader_epoch), frame[start + BODY_START : stop])
+        chunks: tuple[Buffer, ...]
+        if frame.readonly:
+            chunks = (stamp(base_offset, length, self._leader_epoch), frame[start + BODY_START : stop])
+        else:
+            stamp_into(frame, start, base_offset, length, self._leader_epoch)
+            chunks = (frame[start:stop],)
         try:
             position = file.append(chunks, size)
         except OSError as error:
