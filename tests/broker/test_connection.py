@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from moldau.broker import sender
+from moldau.broker.inputs import KEPT_MAX
 from moldau.core.files import FileRegion
 from moldau.protocol import codec
 from moldau.protocol.errors import ErrorCode
@@ -118,6 +119,25 @@ def test_requests_that_come_in_one_piece_or_many_are_all_appended(bootstrap: str
         for partition, values_sent in enumerate(sent):
             got = fetch(one, fetch_request(wanted(0, partition, 10 << 20)))
             assert values(got[0]) == values_sent
+
+
+def test_many_clients_may_be_in_the_middle_of_a_large_request(bootstrap: str) -> None:
+    """Some of them find no memory to keep theirs in, and all go on where they were."""
+    clients = [RawClient(bootstrap) for _ in range(KEPT_MAX + 6)]
+    sent = [number.to_bytes(2, "big") * 20_000 for number in range(len(clients))]
+    frames = [produce_frame(value, 0, number) for number, value in enumerate(sent)]
+    for part in (slice(17_000), slice(17_000, 17_001), slice(17_001, None)):
+        for client, frame in zip(clients, frames, strict=True):
+            client.send(frame[part])
+        with RawClient(bootstrap) as other:
+            produce(other, b"x" * 50_000, partition=1)
+    for number, client in enumerate(clients):
+        (result,) = client.answer(PRODUCE, 9, ProduceResponse, number).responses[0].partition_responses
+        assert result.error_code == 0
+        client.socket.close()
+    with RawClient(bootstrap) as reader:
+        got = fetch(reader, fetch_request(wanted(0, 0, 10 << 20)))
+    assert sorted(value or b"" for value in values(got[0])) == sent
 
 
 def test_what_a_large_request_leaves_behind_is_not_overwritten_by_the_next(client: RawClient) -> None:

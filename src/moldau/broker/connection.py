@@ -147,7 +147,12 @@ class Connection(asyncio.BufferedProtocol):
     def _keep(self, data: memoryview, position: int, kept: memoryview | None) -> None:
         """What is left of the input, which is `kept` already or the shared one."""
         rest = len(data) - position
-        if rest >= KEPT_BYTES_MIN and not self._frames and self._reader.lacks_some(data, position, INPUT_BYTES):
+        if (
+            rest >= KEPT_BYTES_MIN
+            and not self._frames
+            and self._reader.lacks_some(data, position, INPUT_BYTES)
+            and (kept is not None or self._inputs.can_be_kept)
+        ):
             self._kept = self._inputs.keep_shared() if kept is None else kept
             self._kept_bytes = rest
             if position:

@@ -13,26 +13,36 @@ import mmap
 INPUT_BYTES = 1024 * 1024
 """What is read at a time at most: as much as a busy producer has on the way. Longer frames come in pieces."""
 
+KEPT_MAX = 64
+"""So many connections may keep theirs at a time; the frames of others come in pieces."""
+
 SPARES_MAX = 4
 
 
 class Inputs:
     """The memory of one loop."""
 
-    __slots__ = ("_spares", "shared")
+    __slots__ = ("_kept", "_spares", "shared")
 
     def __init__(self) -> None:
         self.shared = _new()
         self._spares: list[memoryview] = []
+        self._kept = 0
+
+    @property
+    def can_be_kept(self) -> bool:
+        return self._kept < KEPT_MAX
 
     def keep_shared(self) -> memoryview:
         """It is the caller's until it is given back."""
+        self._kept += 1
         kept = self.shared
         self.shared = self._spares.pop() if self._spares else _new()
         return kept
 
     def give_back(self, kept: memoryview) -> None:
         """It is the next to be read into: the processor's caches have it."""
+        self._kept -= 1
         if len(self._spares) < SPARES_MAX:
             self._spares.append(self.shared)
         self.shared = kept
