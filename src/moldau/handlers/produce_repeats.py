@@ -176,41 +176,35 @@ class ProduceRepeats:
     def _append(self, frame: memoryview, known: Known, targets: list[Target]) -> bytes | Later:
         version, acks, now_ms = self._version, known.acks, self._now_ms()
         outcomes: list[AppendResult | ApiError] = []
-        results: list[bytes] = []
         is_committed = True
-        for index, partition, start, stop in targets:
+        for _, partition, start, stop in targets:
             try:
                 outcome = partition.lane.append(frame, start, stop, now_ms)
                 if outcome is None:
                     outcome = partition.append(frame[start:stop], version, acks, now_ms)
+                outcomes.append(outcome)
+                if outcome[1] >= partition.high_watermark:
+                    is_committed = False
             except ApiError as error:
                 outcomes.append(error)
-            else:
-                outcomes.append(outcome)
-                base_offset, last_offset, append_time, _ = outcome
-                if last_offset >= partition.high_watermark:
-                    is_committed = False
-                results.append(
-                    _result(index, 0, base_offset, append_time, partition.log.log_start_offset, _RESULT_TAIL)
-                )
         (correlation_id,) = _int32(frame, CORRELATION_ID_POSITION)
-        if not is_committed and acks == ACKS_ALL:
-            return self._when_committed(known, correlation_id, targets, outcomes)
-        if len(results) < len(targets):
-            return self._answer_with_errors(known, correlation_id, targets, outcomes)
-        return _answer(known, correlation_id, results)
+        if is_committed or acks != ACKS_ALL:
+            return self.answer(known, correlation_id, targets, outcomes)
+        return self._when_committed(known, correlation_id, targets, outcomes)
 
     def answer(
         self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[AppendResult | ApiError]
     ) -> bytes:
         """The whole answer."""
-        results = []
+        parts = [b"", known.answer_head, _counts[len(targets)]]
         for (index, partition, _, _), outcome in zip(targets, outcomes, strict=True):
             if isinstance(outcome, ApiError):
                 return self._answer_with_errors(known, correlation_id, targets, outcomes)
             base_offset, _, append_time, _ = outcome
-            results.append(_result(index, 0, base_offset, append_time, partition.log.log_start_offset, _RESULT_TAIL))
-        return _answer(known, correlation_id, results)
+            parts.append(_result(index, 0, base_offset, append_time, partition.log.log_start_offset, _RESULT_TAIL))
+        parts.append(known.answer_tail)
+        parts[0] = _two_int32(SIZE_BYTES + sum(map(len, parts)), correlation_id)
+        return b"".join(parts)
 
     def _answer_with_errors(
         self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[AppendResult | ApiError]
@@ -296,12 +290,6 @@ class ProduceRepeats:
         head = before[: -_COUNT_BYTES - _RESULT_HEAD_BYTES]
         tail = after[len(_RESULT_TAIL) :]
         return Known(topic.name, topic.topic_id, request.acks, request.timeout_ms, head, tail, {})
-
-
-def _answer(known: Known, correlation_id: int, results: list[bytes]) -> bytes:
-    head, count, tail = known.answer_head, _counts[len(results)], known.answer_tail
-    body = b"".join((head, count, *results, tail))
-    return _two_int32(SIZE_BYTES + len(body), correlation_id) + body
 
 
 def _targets(frame: Frame, position: int, partitions: dict[int, tuple[Partition, TopicConfig]]) -> list[Target] | None:
