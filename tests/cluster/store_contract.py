@@ -334,6 +334,7 @@ class StoreContract:
             await writer.create("/a")
             await eventually(lambda: exists(reader, "/a"), "the first node")
             reader.watch("/a", seen.append)
+            await reader.get("/a")  # what comes after it is told
             paths = [f"/a/{number:02}" for number in range(20)]
             for path in paths:
                 await writer.create(path)
@@ -365,6 +366,7 @@ class StoreContract:
             await leaving.create("/brokers/1", ephemeral=True)
             await eventually(lambda: exists(reader, "/brokers/1"), "the ephemeral node")
             reader.watch("/brokers", seen.append)
+            await reader.get("/brokers")  # what comes after it is told
             await leaving.close()
             await eventually(lambda: "/brokers/1" in seen, "the listener")
             assert await reader.get("/brokers/1") is None
@@ -439,6 +441,7 @@ class StoreContract:
             await eventually(lambda: exists(reader, "/mine"), "the ephemeral node")
             lost.on_session(states.append)
             reader.watch("/mine", seen.append)
+            await reader.get("/mine")  # what comes after it is told
             await self.expire(lost)
             await eventually(lambda: SessionState.LOST in states, "being told that the session is lost")
             await eventually(lambda: "/mine" in seen, "the other session's listener")
@@ -509,6 +512,7 @@ class StoreContract:
             await writer.create("/p")
             await eventually(lambda: exists(reader, "/p"), "the parent")
             reader.watch("/p", seen.add)
+            await reader.get("/p")  # what comes after it is told
             paths = [f"/p/{number}" for number in range(2000)]
             await writer.multi([Create(path, b"state") for path in paths])
             await writer.multi([Put(path, b"new state", 0) for path in paths])

@@ -167,7 +167,8 @@ class MetadataStore(Protocol):
 
     def watch(self, path: str, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every changed path at or below `path` from now on, own changes included; with `path`
-        itself when changes may have been missed. Returns what ends it."""
+        itself when changes may have been missed. Of what other sessions change, all is told that a read begun after
+        this call does not show: so watch first, then read. Returns what ends it."""
         ...
 
     async def close(self) -> None:
