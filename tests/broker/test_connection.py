@@ -3,11 +3,15 @@
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from moldau.broker import sender
 from moldau.broker.inputs import KEPT_MAX
+from moldau.broker.listeners import Listeners
+from moldau.core.broker_config import BrokerConfig
 from moldau.core.files import FileRegion
 from moldau.protocol import codec
 from moldau.protocol.errors import ErrorCode
@@ -261,16 +265,32 @@ def test_a_client_that_does_not_read_costs_no_memory(tmp_path: Path) -> None:
 
 
 def test_an_idle_connection_is_closed() -> None:
-    with broker({"connections.max.idle.ms": "100"}) as kafka, RawClient(kafka.bootstrap) as idle:
+    with broker({"connections.max.idle.ms": "500"}) as kafka, RawClient(kafka.bootstrap) as idle:
         idle.ask(API_VERSIONS, 0, ApiVersionsRequest(), ApiVersionsResponse)
         assert idle.is_closed_by_the_broker()
 
 
 def test_a_connection_that_waits_for_data_is_not_idle() -> None:
-    with broker({"connections.max.idle.ms": "50"}) as kafka, RawClient(kafka.bootstrap) as waiting:
-        create_topic(waiting)
-        (empty,) = fetch(waiting, fetch_request(wanted(0), wait_ms=500))
-        assert empty.error_code == 0
+    with broker({"connections.max.idle.ms": "500"}) as kafka:
+        with RawClient(kafka.bootstrap) as other:
+            create_topic(other)
+        with RawClient(kafka.bootstrap) as waiting:
+            for _ in range(2):  # the second is asked just after a wait
+                (empty,) = fetch(waiting, fetch_request(wanted(0), wait_ms=1200))
+                assert empty.error_code == 0
+
+
+def test_who_was_answered_late_has_its_whole_time_to_ask_again() -> None:
+    closed: list[float] = []
+    loop = SimpleNamespace(now=0.0)
+    loop.time = lambda: loop.now
+    waiting = SimpleNamespace(last_active=0.0, busy=True, close=lambda: closed.append(loop.now))
+    config, _ = BrokerConfig.parse({"connections.max.idle.ms": "1000"})
+    listeners = Listeners(cast(Any, loop), lambda: config, cast(Any, None), cast(Any, None))
+    listeners._connections = cast(Any, [waiting])
+    for loop.now, waiting.busy in ((5.0, True), (5.5, False), (6.0, False), (6.5, False)):
+        listeners.close_idle()
+    assert closed == [6.5]
 
 
 @pytest.mark.parametrize(

@@ -88,13 +88,17 @@ class Listeners:
         return self._config().int("max.connections.per.ip")
 
     def close_idle(self) -> None:
-        """Close connections without a request for `connections.max.idle.ms`."""
+        """Close connections without a request for `connections.max.idle.ms`. The time in which one is answered does not
+        count: who has waited for long is not closed just after its answer, before it can ask again."""
         limit_ms = self._config().long("connections.max.idle.ms")
         if limit_ms < 0:
             return
-        before = self._loop.time() - limit_ms / 1000
-        for connection in [each for each in self._connections if each.last_active < before and not each.busy]:
-            connection.close()
+        now = self._loop.time()
+        for connection in tuple(self._connections):
+            if connection.busy:
+                connection.last_active = now
+            elif connection.last_active < now - limit_ms / 1000:
+                connection.close()
 
     def stop_accepting(self) -> None:
         for server in self._servers:
