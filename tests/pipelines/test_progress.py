@@ -66,7 +66,7 @@ def test_positions_are_committed_for_each_batch_of_the_runs_own_queries() -> Non
     progress.progressed(told("another pipeline's", sources=[kafka({"a": {0: 6}})]))
     progress.progressed(told(batch=1, sources=[]))
     assert committed == [("visits.table", {"a": {0: 5}})]
-    assert progress.batches == {"visits.table": 2}
+    assert progress.figures["visits.table"].batch == 1
 
 
 def test_figures_are_those_of_the_last_batch_and_rows_of_all() -> None:

@@ -2,7 +2,8 @@
 
 import io
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from tests.pipelines.fakes import KINDS, sink, source, spec, view
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+TIMEOUT_S = 60.0
 COUNTS = "SELECT word, count(*) AS n FROM rows GROUP BY word"
 
 
@@ -47,6 +49,13 @@ def _run(made: PipelineSpec, spark: "SparkSession", mode: str = ONCE, stop: Stop
     out = io.StringIO()
     Run(made, spark, mode, stop or Stop(), Display(out, live=False)).to_the_end()
     return out.getvalue()
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def _status(made: PipelineSpec) -> dict[str, Any]:
@@ -121,6 +130,10 @@ def test_a_stop_waits_for_the_batch_at_hand_and_the_next_run_goes_on(
     def ask(number: int) -> None:
         if number == 1:
             stop.ask(signal.SIGTERM)
+            _until(lambda: _status(made)["state"] == "stopping")
+        elif number > 1:  # begun before the stop came: it is held, and writes nothing
+            _until(lambda: not any(query.isActive for query in spark.streams.active))
+            raise RuntimeError("it is stopped")
 
     fake_sink.BEFORE["out"] = ask
     made = spec(storage, source(_filled(tmp_path / "in", *words)), sink(), trigger="1 millisecond")
@@ -129,6 +142,7 @@ def test_a_stop_waits_for_the_batch_at_hand_and_the_next_run_goes_on(
     stopped_at = len(fake_sink.BATCHES["out"])
     assert stopped_at >= 2, "the batch at hand was not finished"
     assert stopped_at < 6, "it did not stop"
+    del fake_sink.BEFORE["out"]
     _run(made, spark)
     assert [row["word"] for row in fake_sink.kept("out")] == [word for batch in words for word in batch]
 

@@ -122,12 +122,9 @@ class Progress:
     changed: threading.Condition = field(default_factory=threading.Condition)
     _ids: dict[str, str] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
-    batches: dict[str, int] = field(default_factory=dict)
-    """How many each query has told of: a count that moves when a batch is over."""
 
     def __post_init__(self) -> None:
         self.figures = {name: Figures(name) for name in self.names}
-        self.batches = dict.fromkeys(self.names, 0)
 
     def started(self, query_id: str, name: str | None) -> None:
         if name in self.figures:
@@ -142,7 +139,6 @@ class Progress:
             return  # another pipeline's, in the same session
         with self.changed:
             self.figures[name].take(progress)
-            self.batches[name] += 1
         found = positions(progress["sources"])
         if found and self.committed is not None:
             self.committed(name, found)

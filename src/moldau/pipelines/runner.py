@@ -312,18 +312,20 @@ class Run:
         return False
 
     def _stop_between_batches(self, progress: Progress) -> None:
-        """Right after a batch the next one has written nothing yet; an idle query is stopped at once."""
+        """Right after a batch the next one has written nothing yet; an idle query is stopped at once. The query itself
+        is asked what its last batch was: a listener may hear of that one only when the next has long begun."""
+        before = {name: _last_batch(query) for name, query in self._queries.items()}
         self._tell(progress, "stopping")
         deadline = time.monotonic() + STOP_WAIT_S
-        before = dict(progress.batches)
         waiting = set(self._queries)
         while waiting:
             for name in sorted(waiting):
+                query = self._queries[name]
                 if self._goes_on(name):
-                    over = progress.batches[name] > before[name] or not self._queries[name].status["isTriggerActive"]
+                    over = _last_batch(query) != before[name] or not query.status["isTriggerActive"]
                     if not (over or self.stop.now or time.monotonic() > deadline):
                         continue
-                    self._queries[name].stop()
+                    query.stop()
                 waiting.remove(name)
             with progress.changed:
                 progress.changed.wait(LOOK_S if waiting else 0)
@@ -359,6 +361,12 @@ class Run:
             "error": error,
             "queries": progress.told(),
         }
+
+
+def _last_batch(query: "StreamingQuery") -> tuple[int, str] | None:
+    """Its number and time; None before the first is over."""
+    told = query.lastProgress
+    return None if told is None else (told["batchId"], told["timestamp"])
 
 
 def _unbounded(spec: PipelineSpec) -> PipelineSpec:
