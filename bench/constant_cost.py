@@ -17,7 +17,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from bench.process import Server, free_port
+from bench.process import Server
 from moldau.core.clock import SystemClock
 from moldau.core.ids import TopicPartition
 from moldau.core.real_files import RealFiles
@@ -27,6 +27,7 @@ from moldau.log.manager import LogManager
 from moldau.records.batch import Record, build_batch
 from moldau.records.crc import crc32c
 from moldau.records.validate import PreparedBatch, prepare_own_batch
+from moldau.testing.ports import free_ports
 
 MB, GB = 10**6, 10**9
 SIZES = (10 * MB, GB, 10 * GB)
@@ -186,7 +187,7 @@ def start_seconds(data: Path) -> float:
 
 
 def _start_once(data: Path) -> float:
-    port = free_port()
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "moldau", "serve", "--host", "127.0.0.1", "--port", str(port), "--data", str(data)]
     with Server("moldau", Path(tempfile.mkdtemp()), port, command) as server:
         return server.start_s

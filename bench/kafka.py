@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
 
-from bench.process import Server, free_port, start
+from bench.process import Server, start
+from moldau.testing.ports import free_ports
 
 VERSION = "4.3.1"
 TOOLS = Path(__file__).parents[1] / ".tools"
@@ -60,7 +61,7 @@ def start_kafka() -> Server:
 
 def _kafka_command(directory: Path, port: int) -> list[str]:
     properties = directory / "server.properties"
-    properties.write_text(_properties(directory, port, free_port()))
+    properties.write_text(_properties(directory, port, *free_ports(1)))
     java("kafka.tools.StorageTool", "format", "-t", new_cluster_id(), "-c", str(properties))
     return ["java", *_BROKER_FLAGS, "-cp", classpath(), "kafka.Kafka", str(properties)]
 

@@ -18,7 +18,7 @@ from typing import Self
 from bench.kafka import classpath, java, new_cluster_id
 from bench.process import START_TIMEOUT_S, STOP_TIMEOUT_S, ServerDied, answers, cpu_s_of, resident_mb_of
 from bench.report import KAFKA, MOLDAU
-from moldau.testing.processes import free_ports
+from moldau.testing.ports import free_ports
 
 NODES = 3
 LOOK_S = 0.005

@@ -13,6 +13,8 @@ from struct import Struct
 from types import TracebackType
 from typing import Self
 
+from moldau.testing.ports import free_ports
+
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 
@@ -89,16 +91,8 @@ class Server:
 def start(name: str, command: Callable[[Path, int], Sequence[str]]) -> Server:
     """Start what `command(directory, port)` names, in a new temporary directory and on a free port."""
     directory = Path(tempfile.mkdtemp(prefix=f"{name.split()[0]}-"))
-    port = free_port()
+    (port,) = free_ports(1)
     return Server(name, directory, port, command(directory, port))
-
-
-def free_port() -> int:
-    """A port that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def answers(port: int) -> bool:

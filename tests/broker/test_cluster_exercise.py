@@ -23,7 +23,8 @@ from moldau.protocol.messages.k00_produce import (
     TopicProduceData,
 )
 from moldau.records.batch import Record, build_batch
-from moldau.testing.processes import BrokerProcess, free_ports
+from moldau.testing.ports import free_ports
+from moldau.testing.processes import BrokerProcess
 from tests.broker.raw import RawClient
 from tests.tools.java_tools import JavaTools
 from tests.tools.running_tools import RunningTool

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from moldau.testing.processes import free_ports
+from moldau.testing.ports import free_ports
 from tests.serving import Serving
 from tests.tools.java_tools import JavaTools
 

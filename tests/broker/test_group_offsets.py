@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from moldau.coordinators.group_partition import partition_of
 from moldau.testing import broker
-from moldau.testing.processes import free_ports
+from moldau.testing.ports import free_ports
 from tests.serving import Serving
 from tests.tools.java_tools import JavaTools
 

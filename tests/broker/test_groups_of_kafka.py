@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.kafka import new_cluster_id
 from moldau.testing import broker
-from moldau.testing.processes import free_ports
+from moldau.testing.ports import free_ports
 from tests.clients.java_client import SHARED
 from tests.log.test_kafka_directory import PROPERTIES, START_TIMEOUT_S
 

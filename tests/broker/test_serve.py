@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-expor
 from moldau.protocol.apis import FETCH
 from moldau.protocol.codec import encode
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
-from moldau.testing.processes import free_ports
+from moldau.testing.ports import free_ports
 from tests.broker.raw import RawClient, request_frame
 from tests.serving import STOP_TIMEOUT_S, Serving, serving
 

@@ -21,7 +21,7 @@ from moldau.log.log import Log
 from moldau.log.manager import LogManager
 from moldau.log.snapshots import parse_snapshot
 from moldau.log.txn_index import AbortedTxn
-from moldau.testing.processes import free_ports
+from moldau.testing.ports import free_ports
 from tests.clients.java_client import SHARED
 from tests.log.helpers import append, idempotent, records
 

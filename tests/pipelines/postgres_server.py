@@ -7,7 +7,6 @@ since no test takes the power away.
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+
+from moldau.testing.ports import free_ports
 
 READY_TIMEOUT_S = 60.0
 SETTINGS = (
@@ -71,7 +72,7 @@ def running(*settings: str) -> Iterator[Server]:
     server = None
     try:
         _run(user, "initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C")
-        port = _free_port()
+        (port,) = free_ports(1)
         options = [word for setting in (*SETTINGS, *settings) for word in ("-c", setting)]
         with open(log, "wb") as output:
             server = subprocess.Popen(
@@ -106,9 +107,3 @@ def _wait(server: Server, process: "subprocess.Popen[bytes]", log: Path) -> None
         else:
             return
     raise RuntimeError(f"PostgreSQL does not serve: {log.read_text()}")
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.process import free_port
+from moldau.testing.ports import free_ports
 
 VERSION = "3.0.9"
 DIRECTORY = Path(__file__).parents[2] / ".tools" / f"apicurio-registry-{VERSION}"
@@ -24,7 +24,7 @@ def registry_server() -> Iterator[str]:
     jar = DIRECTORY / f"apicurio-registry-app-{VERSION}-runner.jar"
     if not jar.exists():
         raise SystemExit("the Schema Registry is not there: run `make tools` first")
-    port = free_port()
+    (port,) = free_ports(1)  # Java takes seconds until it listens
     directory = Path(tempfile.mkdtemp(prefix="registry-"))
     command = ["java", *FLAGS, f"-Dquarkus.http.port={port}", "-jar", str(jar)]
     with (directory / "output.log").open("wb") as log:

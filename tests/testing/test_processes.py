@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from moldau.testing.processes import PORTS, BrokerProcess, free_ports
+from moldau.testing.ports import PORTS, free_ports
+from moldau.testing.processes import BrokerProcess
 
 
 @pytest.fixture

@@ -11,11 +11,7 @@ from pathlib import Path
 from moldau.broker.broker import Broker
 from moldau.cluster.image import ClusterImage
 from moldau.core.broker_config import BrokerConfig
-
-TEST_DEFAULTS = {
-    "listeners": "PLAINTEXT://127.0.0.1:0",
-    "log.flush.policy": "os",  # a test does not outlive a power cut
-}
+from moldau.testing.ports import HOST, free_ports
 
 
 class BrokerInLoop:
@@ -23,7 +19,13 @@ class BrokerInLoop:
 
     def __init__(self, data: str | Path, properties: Mapping[str, str] | None = None) -> None:
         self.data = str(data)
-        self._properties = {**TEST_DEFAULTS, **(properties or {}), "log.dirs": self.data}
+        (port,) = free_ports(1)
+        self._properties = {
+            "listeners": f"PLAINTEXT://{HOST}:{port}",
+            "log.flush.policy": "os",  # a test does not outlive a power cut
+            **(properties or {}),
+            "log.dirs": self.data,
+        }
         self._broker: Broker | None = None
 
     @property

@@ -1,15 +1,11 @@
 """Brokers as processes of their own, `moldau serve` with a properties file each: for what only a process shows.
 
 They can be killed, stopped and continued as a whole; their CPU and memory are the kernel's own figures.
-Ports lie below the range from which the kernel takes those of outgoing connections: while a broker is down nobody gets
-its port by accident, and a client that tries to reach it does not reach itself.
 """
 
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,11 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from moldau.testing.proxy import HOST, Links
+from moldau.testing.ports import HOST, free_ports
+from moldau.testing.proxy import Links
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
-PORTS = range(10_000, 30_000)
 STORE_FILE = "metadata.sqlite"
 INTERNAL = "INTERNAL"
 
@@ -225,22 +221,6 @@ def processes(
     with ClusterOfProcesses(directory, brokers, properties, zookeeper=zookeeper, links=links) as made:
         made.start()
         yield made
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, and that no outgoing connection gets."""
-    found: list[int] = []
-    for port in random.sample(PORTS, len(PORTS)):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise OSError("no free ports")
 
 
 def _listening(number: int, links: Links | None) -> dict[str, str]:

@@ -15,9 +15,10 @@ from contextlib import suppress
 from struct import Struct
 from typing import Any, TypeVar
 
+from moldau.testing.ports import HOST
+
 T = TypeVar("T")
 
-HOST = "127.0.0.1"
 CHUNK_BYTES = 65_536
 _HEAD = Struct(">ihhih")  # size, api key, version, correlation id, length of the client id
 _PEER = re.compile(r"broker-(\d+)-")
