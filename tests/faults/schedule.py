@@ -18,6 +18,7 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from uuid import uuid4
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
 
 from moldau.core.ids import TopicPartition
@@ -40,6 +41,7 @@ LIVENESS_BOUND_S = 20.0
 RECOVERY_S = 60.0
 QUIET_S_MAX = 2.0
 OVERLAP = 0.25
+GROUP = "group"
 LOOK_S = 0.05
 PROPERTIES = {
     "broker.session.timeout.ms": str(SESSION_TIMEOUT_MS),
@@ -101,7 +103,8 @@ class Schedule:
             NewTopic(MOVING, PARTITIONS[MOVING], 2, config={"min.insync.replicas": "1"}),
         ]
         self._wait_until(
-            lambda: len(admin.list_topics(timeout=5).brokers) == BROKERS, "that every broker knows the others"
+            lambda: all(_known_to(broker.bootstrap) == BROKERS for broker in self._cluster.brokers.values()),
+            "that every broker knows the others",
         )
         for made in admin.create_topics(topics, operation_timeout=20).values():
             made.result()
@@ -112,9 +115,11 @@ class Schedule:
             Sender(CAREFUL, bootstrap, self._partitions, self._chance.randrange(2**32), in_flight=1),
             Sender("bert", bootstrap, self._partitions, self._chance.randrange(2**32)),
             Reader("reader", bootstrap, self._partitions),
-            Member("one", bootstrap, "group", list(PARTITIONS)),
-            Member("two", bootstrap, "group", list(PARTITIONS)),
+            *(Member(name, bootstrap, GROUP, list(PARTITIONS), self._log_of(name)) for name in ("one", "two")),
         ]
+
+    def _log_of(self, client: str) -> Path:
+        return self._cluster.directory / f"member-{client}.log"
 
     # --- trouble
 
@@ -198,6 +203,8 @@ class Schedule:
         members = [client for client in clients if isinstance(client, Member)]
         self._wait_until(lambda: not invariants.unread(sent, list(reader.seen)), "reading everything")
         self._wait_until(lambda: not invariants.unread(sent, _seen(members)), "the group's reading everything")
+        if invariants.unread(sent, _seen(members)):
+            _say(f"  the group now: {_described(bootstrap=self._cluster.bootstrap)}")
         return [complaint for client in clients for complaint in client.complaints]
 
     def _stop_and_check(self, clients: Sequence[Sender | Reader | Member]) -> list[str]:
@@ -252,6 +259,22 @@ class Schedule:
             if (" ERROR " in line or " CRITICAL " in line or line.startswith("Traceback"))
             and not any(expected in line for expected in EXPECTED_ERRORS)
         ][:10]
+
+
+def _known_to(bootstrap: str) -> int:
+    """How many brokers this one knows of. With a client of its own: one that knows others may ask those."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    return len(admin.list_topics(timeout=RECOVERY_S).brokers)
+
+
+def _described(bootstrap: str) -> str:
+    [asked] = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).describe_consumer_groups([GROUP]).values()
+    try:
+        group = asked.result(RECOVERY_S)
+    except KafkaException as error:
+        return str(error)
+    members = [(each.client_id, each.member_id, str(each.assignment)) for each in group.members]
+    return f"{group.state}, coordinated by {group.coordinator.id}, {members}"
 
 
 def _sent(clients: Sequence[object]) -> list[Sent]:

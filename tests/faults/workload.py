@@ -5,10 +5,12 @@ record has a known outcome in the end. Readers take everything from the beginnin
 together. An error that a client must never see is kept as a complaint.
 """
 
+import logging
 import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
@@ -18,6 +20,7 @@ from moldau.testing.invariants import Kept, Sent, label, read_label
 SEND_EVERY_S = 0.01
 PADDING_BYTES_MAX = 3_000
 FLUSH_TIMEOUT_S = 90.0
+LOG_DEBUG = 7
 IMPATIENT = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 300,
@@ -141,9 +144,10 @@ class Reader(_Client):
 
 
 class Member(_Client):
-    """A member of a group that reads everything together and commits what it has read."""
+    """A member of a group that reads everything together and commits what it has read. What it does in the group is
+    in `log`, for those who have to find out why it read nothing."""
 
-    def __init__(self, name: str, bootstrap: str, group: str, topics: Sequence[str]) -> None:
+    def __init__(self, name: str, bootstrap: str, group: str, topics: Sequence[str], log: Path) -> None:
         super().__init__(name)
         self.seen: list[Kept] = []
         self._consumer = Consumer(
@@ -156,7 +160,10 @@ class Member(_Client):
                 "heartbeat.interval.ms": 500,
                 "fetch.wait.max.ms": 200,
                 **IMPATIENT,
-            }
+                "debug": "cgrp",
+                "log_level": LOG_DEBUG,
+            },
+            logger=_logger_to(log),
         )
         self._consumer.subscribe(list(topics))
 
@@ -168,6 +175,14 @@ class Member(_Client):
             if messages:
                 self._consumer.commit(asynchronous=True)
         self._consumer.close()
+
+
+def _logger_to(file: Path) -> logging.Logger:
+    handler = logging.FileHandler(file)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger = logging.Logger(file.stem, logging.DEBUG)
+    logger.addHandler(handler)
+    return logger
 
 
 RETRIED = {
