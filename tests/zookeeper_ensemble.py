@@ -15,7 +15,7 @@ from typing import IO
 
 from kazoo.protocol.serialization import Close, Connect  # type: ignore[import-untyped]  # no type information
 
-from moldau.testing.processes import free_ports
+from moldau.testing.ports import free_ports
 
 VERSION = "3.9.5"
 JARS = Path(__file__).parents[1] / ".tools" / f"zookeeper-{VERSION}"
@@ -101,7 +101,13 @@ class Ensemble:
 
     @property
     def leader(self) -> Member:
-        return next(member for member in self.members if member.mode == "leader")
+        """Asked again where nobody says so: on a busy machine it may not answer in time."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while time.monotonic() < deadline:
+            for member in self.members:
+                if member.mode == "leader":
+                    return member
+        raise TimeoutError("the ensemble has no leader")
 
     def start(self) -> None:
         for member in self.members:

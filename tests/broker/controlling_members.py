@@ -13,7 +13,7 @@ from moldau.cluster.store import MetadataStore, Operation, StoreUnavailable
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import ManualClock
 
-DEADLINE_S = 10
+DEADLINE_S = 30
 ids = itertools.count(1)
 
 

@@ -9,7 +9,7 @@ from moldau.protocol.framing import parse_request_header, responder
 from moldau.protocol.messages.k01_fetch import FetchableTopicResponse, FetchPartition, FetchResponse, PartitionData
 from moldau.protocol.schema import Message
 
-PATIENCE_S = 5
+PATIENCE_S = 20
 
 
 class Asked:

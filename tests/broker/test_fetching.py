@@ -351,9 +351,13 @@ def test_pauses_grow_up_to_the_configured_one_and_end_with_a_new_object() -> Non
         for pause, expected in zip(pauses, [0.02, 0.04, 0.08, 0.08, 0.08], strict=True):
             assert expected * 0.9 <= pause, pauses
         asked.answer_fetch(TOPIC_ID, data(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        await stage.leader.asked()
+        empty = await stage.leader.asked()
         stage.follow(0, epoch=4, log=followed.log)
-        assert (await stage.leader.asked()).named[0].current_leader_epoch == 4
+        named = await stage.leader.asked()
+        if named.named[0].current_leader_epoch == 3:  # we were held up, and the pause was over before
+            empty.answer_fetch(TOPIC_ID)
+            named = await stage.leader.asked()
+        assert named.named[0].current_leader_epoch == 4
 
     play(story)
 
@@ -454,9 +458,10 @@ def test_a_leader_that_does_not_answer_in_time_is_left() -> None:
     async def story(stage: Stage) -> None:
         await stage.established(0)
         await stage.leader.asked()
+        before = stage.leader.connections  # more than one if we were held up ourselves
         anew = await stage.leader.asked()
         assert anew.message.session_epoch == 0
-        assert stage.leader.connections == 2
+        assert stage.leader.connections > before
 
     play(story, replica_socket_timeout_ms="150")
 

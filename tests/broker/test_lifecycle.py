@@ -24,6 +24,8 @@ from moldau.replication.partition import Partition
 from tests.cluster.test_embedded import end_session
 
 DEADLINE_S = 20.0
+SHUTDOWN_S = 20.0
+"""How long a broker tries to hand over what it leads: `controlled.shutdown.max.retries`, and the pause between them."""
 PRODUCE_VERSION = 9
 EVENTS_0 = TopicPartition("events", 0)
 
@@ -189,7 +191,7 @@ async def test_brokers_that_all_stop_do_not_wait_for_each_other(tmp_path: Path) 
     async with brokers(tmp_path, 1, 2, 3) as cluster:
         await cluster.create(1, 2, 3, partitions=5)
         stopping = [cluster.running.pop(number).stop() for number in (1, 2, 3)]
-        await asyncio.wait_for(asyncio.gather(*stopping), 5)
+        await asyncio.wait_for(asyncio.gather(*stopping), SHUTDOWN_S / 2)
 
 
 @in_loop

@@ -13,6 +13,10 @@ from moldau.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVer
 from tests.broker.fake_leader import PATIENCE_S, Asked, FakeLeader
 from tests.broker.fetching_stage import turns, until
 
+TIMEOUT_MS = 1000 * PATIENCE_S
+SHORT_MS = 500
+"""To be over, and yet enough to connect and to ask."""
+
 
 def client_story(story: Callable[[PeerClient, FakeLeader], Awaitable[None]], frame_bytes_max: int = 1 << 20) -> None:
     async def run() -> None:
@@ -31,8 +35,8 @@ def client_story(story: Callable[[PeerClient, FakeLeader], Awaitable[None]], fra
 
 def test_answers_find_their_requests() -> None:
     async def story(client: PeerClient, peer: FakeLeader) -> None:
-        first = asyncio.ensure_future(client.request(ApiVersionsRequest(), 0, 1000))
-        second = asyncio.ensure_future(client.request(ApiVersionsRequest(), 3, 1000))
+        first = asyncio.ensure_future(client.request(ApiVersionsRequest(), 0, TIMEOUT_MS))
+        second = asyncio.ensure_future(client.request(ApiVersionsRequest(), 3, TIMEOUT_MS))
         asked = [await peer.asked(), await peer.asked()]
         asked[0].answer(ApiVersionsResponse(error_code=1))
         asked[1].answer(ApiVersionsResponse(error_code=2))
@@ -45,9 +49,9 @@ def test_answers_find_their_requests() -> None:
 def test_who_does_not_answer_is_gone_and_the_next_request_connects_anew() -> None:
     async def story(client: PeerClient, peer: FakeLeader) -> None:
         with pytest.raises(PeerGone):
-            await client.request(ApiVersionsRequest(), 0, 30)
+            await client.request(ApiVersionsRequest(), 0, SHORT_MS)
         await peer.asked()
-        waiting = asyncio.ensure_future(client.request(ApiVersionsRequest(), 0, 1000))
+        waiting = asyncio.ensure_future(client.request(ApiVersionsRequest(), 0, TIMEOUT_MS))
         asked = await peer.asked()
         asked.answer(ApiVersionsResponse(error_code=3))
         assert cast(ApiVersionsResponse, await waiting).error_code == 3
@@ -60,8 +64,8 @@ def test_nobody_listening_is_told_to_every_request() -> None:
     async def story(client: PeerClient, peer: FakeLeader) -> None:
         await peer.stop()
         both = asyncio.gather(
-            client.request(ApiVersionsRequest(), 0, 1000),
-            client.request(ApiVersionsRequest(), 0, 1000),
+            client.request(ApiVersionsRequest(), 0, TIMEOUT_MS),
+            client.request(ApiVersionsRequest(), 0, TIMEOUT_MS),
             return_exceptions=True,
         )
         assert [type(each) for each in await both] == [PeerGone, PeerGone]
@@ -71,7 +75,7 @@ def test_nobody_listening_is_told_to_every_request() -> None:
 
 def test_closing_tells_those_who_wait() -> None:
     async def story(client: PeerClient, peer: FakeLeader) -> None:
-        waiting = asyncio.ensure_future(client.request(ApiVersionsRequest(), 0, 1000))
+        waiting = asyncio.ensure_future(client.request(ApiVersionsRequest(), 0, TIMEOUT_MS))
         await peer.asked()
         client.close()
         with pytest.raises(PeerGone):
@@ -93,7 +97,7 @@ def test_answers_of_any_size_and_in_any_pieces_arrive_whole() -> None:
                 done.set_result(None)
 
         for _ in sizes:
-            client.send(ApiVersionsRequest(), 0, 5000, take)
+            client.send(ApiVersionsRequest(), 0, TIMEOUT_MS, take)
         asked = [await peer.asked() for _ in sizes]
         ids = [each.header.correlation_id.to_bytes(4, "big") for each in asked]
         sent = [ids[number] + bytes([number + 1]) * size for number, size in enumerate(sizes)]
@@ -111,7 +115,9 @@ def test_a_large_buffer_is_given_back_after_many_small_answers() -> None:
     async def story(client: PeerClient, peer: FakeLeader) -> None:
         async def ask(size: int) -> int:
             done = asyncio.get_running_loop().create_future()
-            client.send(ApiVersionsRequest(), 0, 5000, lambda frame: done.set_result(frame is not None and len(frame)))
+            client.send(
+                ApiVersionsRequest(), 0, TIMEOUT_MS, lambda frame: done.set_result(frame is not None and len(frame))
+            )
             asked = await peer.asked()
             frame = asked.header.correlation_id.to_bytes(4, "big") + bytes(size)
             asked.write(len(frame).to_bytes(4, "big") + frame)
@@ -137,8 +143,8 @@ def test_a_paused_client_delivers_nothing_until_it_is_resumed() -> None:
             kept.append(frame)
             client.pause()
 
-        client.send(ApiVersionsRequest(), 0, 5000, first)
-        client.send(ApiVersionsRequest(), 0, 5000, lambda frame: taken.append(bytes(frame or b"")))
+        client.send(ApiVersionsRequest(), 0, TIMEOUT_MS, first)
+        client.send(ApiVersionsRequest(), 0, TIMEOUT_MS, lambda frame: taken.append(bytes(frame or b"")))
         asked: list[Asked] = [await peer.asked(), await peer.asked()]
         for each in asked:
             each.answer(ApiVersionsResponse(error_code=4))

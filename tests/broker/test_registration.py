@@ -115,7 +115,7 @@ async def test_a_number_that_another_broker_has_is_refused(tmp_path: Path) -> No
 
 @in_loop
 async def test_an_old_registration_is_waited_for(tmp_path: Path) -> None:
-    async with member(tmp_path / "m") as two:
+    async with member(tmp_path / "m", patience_s=DEADLINE_S) as two:
         async with member(tmp_path / "m") as one:
             await one.registration.register()
             waiting = asyncio.ensure_future(two.registration.register())
@@ -163,7 +163,7 @@ async def test_a_session_may_be_lost_again_and_again() -> None:
 
 @in_loop
 async def test_who_finds_its_number_taken_after_a_lost_session_gives_up(tmp_path: Path) -> None:
-    async with member(tmp_path / "m") as one, member(tmp_path / "m", patience_s=5) as two:
+    async with member(tmp_path / "m") as one, member(tmp_path / "m", patience_s=DEADLINE_S) as two:
         await one.registration.register()
         waiting = asyncio.ensure_future(two.registration.register())
         await asyncio.sleep(0)

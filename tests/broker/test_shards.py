@@ -411,10 +411,12 @@ def test_a_shard_loads_what_another_wrote() -> None:
     async def test() -> None:
         bench = Bench()
         host = await bench.active()
+        answers = []
         for offset in (3, 4):
-            host.write(commit(offset))
+            answers.append(host.write(commit(offset)))
             await turn()
         host.close()
+        assert [refusal(each) for each in answers] == [ErrorCode.NOT_COORDINATOR] * 2
         assert committed(await bench.active()) == [4]
 
     run(test)

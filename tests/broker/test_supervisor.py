@@ -122,18 +122,23 @@ def supervised(data: Path, *arguments: str) -> Iterator[Supervised]:
             running.process.stdout.close()
 
 
-def brokers_at(bootstrap: str) -> set[int]:
-    return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=DEADLINE_S).brokers)
+def wait_for_brokers(bootstrap: str, numbers: set[int]) -> None:
+    """Until whoever is asked knows of them: a broker that is ready is known to the others a moment later."""
+    deadline = time.monotonic() + DEADLINE_S
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    while (known := set(admin.list_topics(timeout=DEADLINE_S).brokers)) != numbers:
+        assert time.monotonic() < deadline, known
+        time.sleep(0.01)
 
 
 def test_a_broker_that_is_killed_comes_back_and_all_stop_together(tmp_path: Path) -> None:
     with supervised(tmp_path / "d", "--port", "0") as running:
         bootstrap = running.line_with("3 brokers are ready at ").rpartition(" ")[2].strip()
-        assert brokers_at(bootstrap) == {1, 2, 3}
+        wait_for_brokers(bootstrap, {1, 2, 3})
         victim = running.pid_of(2)
         os.kill(victim, signal.SIGKILL)
         running.line_with("broker 2 is ready")
-        assert brokers_at(bootstrap) == {1, 2, 3}
+        wait_for_brokers(bootstrap, {1, 2, 3})
         assert running.pid_of(2) != victim
         producer = Producer({"bootstrap.servers": bootstrap})
         producer.produce("events", b"v")

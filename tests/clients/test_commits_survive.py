@@ -7,7 +7,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
 
-from moldau.testing.processes import free_ports
+from moldau.pipelines.topics import when_ready
+from moldau.testing.ports import free_ports
 from tests.serving import Serving
 
 KILLS = 8
@@ -59,9 +60,14 @@ class Committer:
 
 
 def committed(bootstrap: str, group: str) -> int:
+    """As the broker says, once it has read its log."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    [found] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-    return max((each.offset for each in found.result(WAIT_S).topic_partitions or []), default=0)
+
+    def ask() -> list[TopicPartition]:
+        [found] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+        return found.result(WAIT_S).topic_partitions or []
+
+    return max((each.offset for each in when_ready(ask)), default=0)
 
 
 def wait_for_more(committers: Sequence[Committer], progress: threading.Condition) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]  # hidden by its stubs
 
+from moldau.pipelines.topics import when_ready
 from moldau.testing import BrokerInThread, broker
 from tests.clients.group_clients import BROKER, KINDS, WAIT_S, Member, Members, are_committed
 from tests.clients.java_client import NEWEST, OLDEST
@@ -44,11 +45,14 @@ class Topic:
         assert producer.flush(WAIT_S) == 0
 
     def committed(self) -> dict[int, int]:
-        """As the broker says."""
+        """As the broker says, once it has read its log after a restart."""
         request = ConsumerGroupTopicPartitions(self.group)
-        [answer] = self._admin.list_consumer_group_offsets([request], require_stable=True).values()
-        found = answer.result(WAIT_S).topic_partitions or []
-        return {each.partition: each.offset for each in found if each.offset >= 0}
+
+        def ask() -> list[TopicPartition]:
+            [answer] = self._admin.list_consumer_group_offsets([request], require_stable=True).values()
+            return answer.result(WAIT_S).topic_partitions or []
+
+        return {each.partition: each.offset for each in when_ready(ask) if each.offset >= 0}
 
     def state(self) -> str:
         [answer] = self._admin.describe_consumer_groups([self.group]).values()

@@ -413,9 +413,12 @@ class StoreContract:
         async def steps(stores: list[MetadataStore]) -> None:
             await stores[0].create("/count", b"0")
             await asyncio.gather(*(count(store, 10) for store in stores))
-            node = await stores[0].get("/count")
+            await eventually(lambda: counted(stores[0]), "what the others have counted")
+
+        async def counted(store: MetadataStore) -> bool:
+            node = await store.get("/count")
             assert node is not None
-            assert (int(node.data), node.version) == (10 * SEVERAL, 10 * SEVERAL)
+            return (int(node.data), node.version) == (10 * SEVERAL, 10 * SEVERAL)
 
         async def count(store: MetadataStore, times: int) -> None:
             await eventually(lambda: exists(store, "/count"), "the counter")

@@ -155,7 +155,7 @@ def test_it_waits_for_as_many_bytes_as_it_wants(consumers: Consumers) -> None:
 
 def test_the_time_is_up(consumers: Consumers) -> None:
     consumers.fetch(0)
-    assert consumers.fetch(0, max_wait_ms=20) is None
+    assert consumers.fetch(0, max_wait_ms=200) is None
     assert consumers.is_repeat
 
     for side in consumers.sides:

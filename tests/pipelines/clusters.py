@@ -6,12 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide some
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+)
 
 from moldau.pipelines.topics import when_ready
 
 READ_TIMEOUT_S = 30.0
+LOOK_S = 0.02
 
 _numbers = itertools.count()
 
@@ -47,15 +52,33 @@ class Cluster:
         admin = AdminClient(self.settings)
         [made] = admin.create_topics([NewTopic(topic, partitions, 1, config=settings)]).values()
         made.result()
+        self._wait_until_known(admin, topic, partitions)
+        return topic
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """So many partitions in all."""
+        admin = AdminClient(self.settings)
+        [done] = admin.create_partitions([NewPartitions(topic, partitions)]).values()
+        done.result()
+        self._wait_until_known(admin, topic, partitions)
+
+    def _wait_until_known(self, admin: AdminClient, topic: str, partitions: int) -> None:
+        """The controller answers a little before the broker hears of it."""
         deadline = time.monotonic() + READ_TIMEOUT_S
-        while topic not in admin.list_topics(timeout=READ_TIMEOUT_S).topics:  # the broker hears of it a little later
+        while _partitions_of(admin, topic) < partitions:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{self.name} does not know {topic}")
-        return topic
+            time.sleep(LOOK_S)
 
     def send(self, topic: str, records: Iterable[Record | bytes | str]) -> None:
         """Write them and wait until they are there; plain values go to partition 0."""
         producer = Producer({**self.settings, "acks": "all"})
+        refused: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                refused.append(error)
+
         for item in records:
             record = item if isinstance(item, Record) else Record(item.encode() if isinstance(item, str) else item)
             producer.produce(
@@ -63,11 +86,14 @@ class Cluster:
                 record.value,
                 record.key,
                 record.partition,
+                on_delivery=delivered,
                 timestamp=record.timestamp_ms,
                 headers=list(record.headers),
             )
         if producer.flush(READ_TIMEOUT_S):
             raise TimeoutError(f"{topic} of {self.name} took only some of the records")
+        if refused:
+            raise KafkaException(refused[0])
 
     def read(self, topic: str) -> list[Record]:
         """Everything in a topic, partition by partition in the order of offsets."""
@@ -93,6 +119,11 @@ class Cluster:
             when_ready(lambda: consumer.commit(offsets=positions, asynchronous=False))
         finally:
             consumer.close()
+
+
+def _partitions_of(admin: AdminClient, topic: str) -> int:
+    found = admin.list_topics(timeout=READ_TIMEOUT_S).topics.get(topic)
+    return 0 if found is None else len(found.partitions)
 
 
 def _drain(consumer: Consumer, topic: str, partition: int) -> list[Record]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # its stubs hide it
 
 from moldau.pipelines import replay
 from moldau.pipelines.display import Display
@@ -101,9 +100,7 @@ def test_a_run_its_groups_its_dead_letters_a_replay_and_a_reset(
     assert letter.value == b"{bad"
 
     # a partition more, and the run goes on
-    admin = AdminClient(cluster.settings)
-    [done] = admin.create_partitions([NewPartitions(topic, 3)]).values()
-    done.result()
+    cluster.grow(topic, 3)
     cluster.send(topic, [_visit("acme", 7, 2), _visit("late", 1, 0)])
     _run(spec, spark)
     assert _table(tmp_path / "out.db") == {"acme": 3, "bolt": 1, "late": 1}

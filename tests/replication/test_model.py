@@ -1,5 +1,6 @@
 """Random failures of a simulated cluster, and what must hold whatever happens."""
 
+import gc
 import logging
 import os
 from random import Random
@@ -236,6 +237,12 @@ def is_level(cluster: Cluster) -> bool:
         if len({(each.log.log_end_offset, each.high_watermark) for each in copies if each is not None}) != 1:
             return False
     return True
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_garbage_of_others() -> None:
+    """An answer that another test did not look at is an error in the log whenever it is collected: not from here on."""
+    gc.collect()
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

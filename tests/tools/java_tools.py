@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 from bench.kafka import new_cluster_id
 from bench.process import Server
-from moldau.testing.processes import free_ports
+from moldau.testing.ports import free_ports
 from tests.clients.java_client import SHARED
 
 TOOL_TIMEOUT_S = 120.0
+GROUPS_TIMEOUT_MS = 60_000
+"""By itself the tool for groups waits 5 s for an answer; on a busy machine Java alone may need as long."""
 
 
 class Ended(NamedTuple):
@@ -31,8 +33,9 @@ class JavaTools:
 
     def run(self, main_class: str, *arguments: object, stdin: str = "") -> Ended:
         """Run a main class as it is."""
+        patience = ("--timeout", str(GROUPS_TIMEOUT_MS)) if main_class.endswith(".ConsumerGroupCommand") else ()
         ended = subprocess.run(
-            ["java", "-Xmx256m", *SHARED, "-cp", self._classpath, main_class, *map(str, arguments)],
+            ["java", "-Xmx256m", *SHARED, "-cp", self._classpath, main_class, *map(str, arguments), *patience],
             input=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -10,7 +10,7 @@ from moldau.cluster.image import ClusterImage
 from moldau.testing.brokers import BrokerInThread, directory_for
 
 STORE_FILE = "metadata.sqlite"
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 class ClusterInThread:
