@@ -25,6 +25,7 @@ IMPATIENT = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 300,
     "topic.metadata.refresh.fast.interval.ms": 100,
+    "topic.metadata.refresh.interval.ms": 2_000,  # or a member whose first question was lost asks again in 5 minutes
     "socket.timeout.ms": 4_000,
     "log_level": 0,
 }
