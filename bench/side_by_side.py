@@ -1,7 +1,7 @@
 """Moldau and Apache Kafka under the same load by Kafka's own clients, interleaved, three rounds.
 
-Every broker gets each piece of work in turn, the order changing from round to round, and the median counts. A round
-at a fifth of the size goes before and is thrown away: it warms the JVM up. Both brokers leave flushing to the system;
+Every broker gets each piece of work in turn, forth and back, so twice a round, and the median counts. A round at a
+fifth of the size goes before and is thrown away: it warms the JVM up. Both brokers leave flushing to the system;
 beside them runs a Moldau with its default policy (group commit), so that its cost is seen. CPU is the broker's own.
 """
 
@@ -159,7 +159,7 @@ def _measure(
     _round(servers, work, options.scale * WARM_UP, report.Results())
     for number in range(options.rounds):
         note(f"round {number + 1} of {options.rounds}")
-        _round(servers if number % 2 == 0 else servers[::-1], work, options.scale, results)
+        _round(servers, work, options.scale, results)
 
 
 def _fill(server: Server, work: Sequence[Work], scale: float) -> None:
@@ -171,8 +171,9 @@ def _fill(server: Server, work: Sequence[Work], scale: float) -> None:
 
 
 def _round(servers: Sequence[Server], work: Sequence[Work], scale: float, results: report.Results) -> None:
+    there_and_back = [*servers, *(server for server in reversed(servers) if server.name != DURABLE)]
     for one in work:
-        for server in servers:
+        for server in there_and_back:
             if one.is_synced or server.name != DURABLE:
                 sample = _sample(server, one, scale)
                 results.add(one.name, server.name, sample, one.cpu_ratio_max)
