@@ -40,9 +40,9 @@ test: setup tools lint ## everything that CI checks: lint, types, layers, and th
 	$(if $(ARGS),,$(BIN)/pytest -m 'not alone' -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/pipelines)
 	$(if $(ARGS),,$(BIN)/pytest tests/pipelines -n $(WORKERS) --dist loadfile --no-loadscope-reorder)
 
-faults: setup tools ## half an hour of faults against three brokers, then the same over ZooKeeper; kills of a pipeline (ARGS='--seed N' runs one again)
-	$(BIN)/python -m tests.faults.schedule $(or $(ARGS),--minutes 30)
-	$(if $(ARGS),,$(BIN)/python -m tests.faults.schedule --minutes 10 --zookeeper)
+faults: setup tools ## half an hour of faults against three brokers, then the same over ZooKeeper; kills of a pipeline (ARGS='--seed N' runs one again; what went wrong is kept in build/faults)
+	$(BIN)/python -m tests.faults.schedule --keep build/faults $(or $(ARGS),--minutes 30)
+	$(if $(ARGS),,$(BIN)/python -m tests.faults.schedule --keep build/faults --minutes 10 --zookeeper)
 	$(if $(ARGS),,MOLDAU_LEDGER_RECORDS=300000 MOLDAU_LEDGER_KILLS=3 $(BIN)/pytest -s tests/pipelines/test_exactly_once.py)
 
 lint: setup ## ruff, mypy --strict, import-linter
@@ -58,7 +58,7 @@ format: setup ## let ruff format and mend what it can
 demo: setup ## three brokers, visits of a website, and a pipeline that counts them before your eyes: ends by itself
 	$(BIN)/python -m examples.demo
 
-bench: setup tools ## Moldau and Apache Kafka side by side, one broker and three, into docs/benchmarks.md (about 20 minutes)
+bench: setup tools ## Moldau and Apache Kafka side by side, one broker and three, into docs/benchmarks.md (about 25 minutes)
 	@met=0; $(BIN)/python -m bench.side_by_side --check $(ARGS) || met=1; $(BIN)/python -m bench.cluster --check $(ARGS) || met=1; exit $$met
 
 bench-pipelines: setup tools .tools/streams/.installed ## Spark reading Moldau and Apache Kafka, and other stream processors, into docs/benchmarks.md
