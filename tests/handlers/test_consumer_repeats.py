@@ -68,21 +68,24 @@ class Consumers:
         self._correlation_id = 0
         self.last: tuple[Answer, Answer] = (None, None)
 
-    def frame(self, offset: int, version: int = NEWEST, **changes: object) -> bytes:
+    def frame(self, offset: int | None, version: int = NEWEST, **changes: object) -> bytes:
+        """Without an offset it names no partition: its session knows."""
         partition = {
             "partition": 0, "current_leader_epoch": 0, "last_fetched_epoch": -1, "partition_max_bytes": ENOUGH_BYTES,
         }  # fmt: skip
         request = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": ENOUGH_BYTES, "session_epoch": -1}
         for name, value in changes.items():
             (partition if name in partition else request)[name] = value  # type: ignore[assignment]  # of any field
-        asked = FetchPartition(fetch_offset=offset, **partition)  # type: ignore[arg-type]
-        topic = FetchTopic(topic_id=self.sides[0].topic_id, partitions=[asked])
-        body = FetchRequest(topics=[topic], **request)  # type: ignore[arg-type]
+        topics = []
+        if offset is not None:
+            asked = FetchPartition(fetch_offset=offset, **partition)  # type: ignore[arg-type]
+            topics.append(FetchTopic(topic_id=self.sides[0].topic_id, partitions=[asked]))
+        body = FetchRequest(topics=topics, **request)  # type: ignore[arg-type]
         self._correlation_id += 1
         head = struct.pack(">hhih", 1, version, self._correlation_id, len(CLIENT_ID)) + CLIENT_ID
         return head + b"\0" + codec.encode(body, version)
 
-    def fetch(self, offset: int, version: int = NEWEST, **changes: object) -> bytes | None:
+    def fetch(self, offset: int | None, version: int = NEWEST, **changes: object) -> bytes | None:
         """What both answer; None: both wait."""
         frame = self.frame(offset, version, **changes)
         self.last = (self.sides[0].dispatch(frame), self.sides[1].dispatch(frame))
@@ -228,6 +231,56 @@ def test_a_session_of_one_partition_goes_on(consumers: Consumers) -> None:
     assert _response(consumers.fetch(5, session_id=session_id, session_epoch=3)).error_code == 71
 
 
+def test_a_session_may_ask_for_the_same_again(consumers: Consumers) -> None:
+    session_id = _response(consumers.fetch(0, session_epoch=0)).session_id
+    for epoch in range(1, 12, 4):
+        same = {"session_id": session_id, "max_wait_ms": LONG_MS}
+        assert consumers.fetch(None, session_epoch=epoch, **same) is None
+        assert consumers.is_repeat
+        assert _response(consumers.produce()).responses
+        again = _response(consumers.fetch(None, session_epoch=epoch + 1, **same))
+        assert again.responses[0].partitions[0].records
+        end = consumers.sides[0].world.log_of("t").log_end_offset
+        assert _response(consumers.fetch(end, session_id=session_id, session_epoch=epoch + 2)).responses == []
+        assert _response(consumers.fetch(None, session_id=session_id, session_epoch=epoch + 3)).responses == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"session_epoch": 1, "rack_id": "r"},
+        {"session_epoch": 1, "isolation_level": 1},
+        {"session_epoch": 2},
+        {"session_epoch": 1, "session_id": 1},
+        {"session_epoch": -1},
+        {"session_epoch": 0},
+    ],
+)
+def test_whatever_a_session_asks_without_a_partition(consumers: Consumers, changes: dict[str, int]) -> None:
+    consumers.produce(3)
+    session_id = _response(consumers.fetch(1, session_epoch=0)).session_id
+    assert consumers.fetch(None, **{"session_id": session_id, **changes}) is not None
+
+
+def test_a_session_of_two_partitions_is_the_handlers(consumers: Consumers) -> None:
+    session_id = _response(consumers.fetch(0, session_epoch=0)).session_id
+    same = {"session_id": session_id, "max_wait_ms": LONG_MS}
+    assert consumers.fetch(0, partition=1, session_epoch=1, session_id=session_id) is not None
+    assert consumers.fetch(None, session_epoch=2, **same) is None
+    assert not consumers.is_repeat
+    assert _response(consumers.produce()).responses
+
+
+def test_records_that_a_session_wants_may_be_gone(consumers: Consumers) -> None:
+    consumers.produce(3)
+    session_id = _response(consumers.fetch(0, session_epoch=0)).session_id
+    part = DeleteRecordsPartition(partition_index=0, offset=2)
+    for side in consumers.sides:
+        side.world.ask(DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[part])]))
+    told = _response(consumers.fetch(None, session_id=session_id, session_epoch=1))
+    assert told.responses[0].partitions[0].error_code == 1
+
+
 def test_any_course_of_things(consumers: Consumers, seeded: Random) -> None:
     session = WITHOUT_SESSION
     for _ in range(400):
@@ -244,7 +297,7 @@ def test_any_course_of_things(consumers: Consumers, seeded: Random) -> None:
                 side.world.ask(DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[part])]))
         else:
             answer = consumers.fetch(
-                seeded.choice((end, end, end, start, seeded.randint(0, end + 1))),
+                seeded.choice((end, end, end, start, seeded.randint(0, end + 1), None, None)),
                 max_wait_ms=seeded.choice((0, LONG_MS)),
                 min_bytes=seeded.choice((0, 1, 200)),
                 max_bytes=seeded.choice((100, ENOUGH_BYTES)),

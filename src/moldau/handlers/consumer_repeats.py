@@ -1,7 +1,8 @@
 """Fetches of a consumer that follows one partition here, from bytes to bytes.
 
-Between two records such a consumer sends the same request over and over, with another offset. It is read by its layout
-(version 15 and later, topics by id, no rack, nothing forgotten) and answered by it, without a message in between.
+Between two records such a consumer sends the same request over and over, with another offset, or in a session with
+nothing at all when the offset is the one before. It is read by its layout (version 15 and later, topics by id, no rack,
+nothing forgotten) and answered by it, without a message in between.
 
 The law: whatever is not plainly such a request is left to `k01_fetch` before anything is changed; and if something else
 than records comes of it while it waits (another leader, an aborted transaction), the answer is made there, too.
@@ -13,7 +14,7 @@ from struct import Struct
 
 from moldau.core.files import FileRegion
 from moldau.handlers.context import RequestContext
-from moldau.handlers.fetch_sessions import NO_SESSION, FetchSession, Wanted
+from moldau.handlers.fetch_sessions import NO_SESSION, FetchSession, TopicKey, Wanted
 from moldau.handlers.later import Later
 from moldau.protocol import codec
 from moldau.protocol.errors import ApiError
@@ -29,8 +30,12 @@ _request = Struct(">iiibiiB16sBiiqiqi5s")
 """Wait, min and max bytes, isolation level, session id and epoch; one topic, one partition; its index, leader epoch,
 offset, last epoch, log start and max bytes; no tags of either, nothing forgotten, no rack, no tags."""
 
+_unchanged = Struct(">iiibii4s")
+"""Wait to session epoch as above; no topics, nothing forgotten, no rack, no tags."""
+
 _NONE, _ONE = 1, 2  # counts, as compact arrays write them
 _END = b"\0\0\1\1\0"
+_NOTHING = b"\1\1\1\0"
 _answer = Struct(">iiBihiB16sBihqqqBi").pack
 """Size, correlation id, no tags, throttle time, error, session id; one topic, one partition; its index, error, high
 watermark, last stable offset, log start, aborted transactions, preferred replica."""
@@ -56,7 +61,7 @@ Whole = Callable[[FetchRequest, RequestContext, FetchSession | None, Wanted], Fe
 class ConsumerRepeats:
     """Those of one connection and version."""
 
-    __slots__ = ("_body_position", "_context", "_header", "_respond", "_size", "_whole", "loop")
+    __slots__ = ("_body_position", "_context", "_header", "_respond", "_sessions", "_whole", "loop")
 
     def __init__(self, context: RequestContext, respond: Respond, whole: Whole, frame: Frame) -> None:
         """`frame` has the header that all of them have."""
@@ -66,21 +71,67 @@ class ConsumerRepeats:
         self._whole = whole
         self._body_position = REST_POSITION + 2 + max(client_id_bytes, 0) + 1
         self._header = bytes(frame[REST_POSITION : self._body_position])
-        self._size = self._body_position + _request.size
+        self._sessions = context.services.fetch_sessions
         self.loop = asyncio.get_running_loop()
 
     def serve(self, frame: Frame) -> bytes | list[RecordData] | Later | None:
         """The answer; None: this is for the handler."""
         body_position = self._body_position
-        if len(frame) != self._size or frame[REST_POSITION:body_position] != self._header:
+        if frame[REST_POSITION:body_position] != self._header:
             return None
+        body_bytes = len(frame) - body_position
+        if body_bytes == _request.size:
+            return self._serve_named(frame)
+        return self._serve_unchanged(frame) if body_bytes == _unchanged.size else None
+
+    def _serve_named(self, frame: Frame) -> list[RecordData] | Later | None:
+        """One that names its partition."""
         (
             max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics, topic_id, partitions,
             index, leader_epoch, offset, last_epoch, _, partition_max_bytes, end,
-        ) = _request.unpack_from(frame, body_position)  # fmt: skip  # the order of the bytes
+        ) = _request.unpack_from(frame, self._body_position)  # fmt: skip  # the order of the bytes
         if not (topics == partitions == _ONE and end == _END):
             return None
-        partition = self.find(topic_id, index)
+        partition = self._readable(topic_id, index, leader_epoch, offset, last_epoch)
+        if partition is None:
+            return None
+        session, wanted = None, None
+        if session_epoch == WITHOUT_SESSION and session_id == NO_SESSION:
+            wanted = Wanted(topic_id, index)
+        elif session_epoch > 0:
+            session = self._sessions.of_one(session_id, session_epoch)
+            wanted = None if session is None else session.wanted.get((topic_id, index))
+        if wanted is None:
+            return None
+        wanted.fetch_offset, wanted.max_bytes = offset, partition_max_bytes
+        wanted.current_leader_epoch, wanted.last_fetched_epoch = leader_epoch, last_epoch
+        fetch = self._fetch(frame, partition, session, wanted, isolation_level, max_bytes)
+        return fetch.start(min_bytes, max_wait_ms)
+
+    def _serve_unchanged(self, frame: Frame) -> list[RecordData] | Later | None:
+        """One of a session whose partition is wanted as before."""
+        max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, end = _unchanged.unpack_from(
+            frame, self._body_position
+        )
+        if end != _NOTHING or session_epoch <= 0:
+            return None
+        session = self._sessions.of_one(session_id, session_epoch)
+        if session is None:
+            return None
+        (wanted,) = session.wanted.values()
+        partition = self._readable(
+            wanted.topic, wanted.index, wanted.current_leader_epoch, wanted.fetch_offset, wanted.last_fetched_epoch
+        )
+        if partition is None:
+            return None
+        fetch = self._fetch(frame, partition, session, wanted, isolation_level, max_bytes)
+        return fetch.start(min_bytes, max_wait_ms)
+
+    def _readable(
+        self, topic: TopicKey, index: int, leader_epoch: int, offset: int, last_epoch: int
+    ) -> Replica | None:
+        """The copy that is here, if nothing but records can come of reading it."""
+        partition = self.find(topic, index)
         if (
             partition is None
             or leader_epoch not in (UNKNOWN, partition.leader_epoch)
@@ -88,27 +139,28 @@ class ConsumerRepeats:
             or not partition.log.log_start_offset <= offset <= partition.high_watermark
         ):
             return None
-        session, wanted = None, None
-        if session_epoch == WITHOUT_SESSION and session_id == NO_SESSION:
-            wanted = Wanted(topic_id, index)
-        elif session_epoch > 0:
-            services = self._context.services
-            session = services.fetch_sessions.alone(session_id, session_epoch, (topic_id, index))
-            if session is not None:
-                services.fetch_sessions.go_on(session, services.clock.monotonic_ms())
-                wanted = session.wanted[topic_id, index]
-        if wanted is None:
-            return None
-        wanted.fetch_offset, wanted.max_bytes = offset, partition_max_bytes
-        wanted.current_leader_epoch, wanted.last_fetched_epoch = leader_epoch, last_epoch
-        limit = min(max_bytes, partition_max_bytes, self._context.services.config.int("fetch.max.bytes"))
-        fetch = ConsumerFetch(self, frame, partition, session, wanted, isolation_level == READ_COMMITTED, limit)
-        return fetch.start(min_bytes, max_wait_ms)
+        return partition
 
-    def find(self, topic_id: str | bytes, index: int) -> Replica | None:
+    def _fetch(
+        self,
+        frame: Frame,
+        partition: Replica,
+        session: FetchSession | None,
+        wanted: Wanted,
+        isolation_level: int,
+        max_bytes: int,
+    ) -> "ConsumerFetch":
+        """From here on it is served; its session goes on."""
+        services = self._context.services
+        if session is not None:
+            self._sessions.go_on(session, services.clock.monotonic_ms())
+        limit = min(max_bytes, wanted.max_bytes, services.config.int("fetch.max.bytes"))
+        return ConsumerFetch(self, frame, partition, session, wanted, isolation_level == READ_COMMITTED, limit)
+
+    def find(self, topic: TopicKey, index: int) -> Replica | None:
         """The copy that is here."""
         replicas = self._context.services.replicas
-        name = replicas.name_of(topic_id) if isinstance(topic_id, bytes) else None
+        name = replicas.name_of(topic) if isinstance(topic, bytes) else None
         return None if name is None else replicas.replica(name, index)
 
     def whole(self, frame: Frame, session: FetchSession | None, wanted: Wanted) -> list[RecordData]:

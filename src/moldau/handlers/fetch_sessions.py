@@ -125,10 +125,10 @@ class FetchSessions:
         session.update(request)
         return Plan(session, list(session.wanted.values()), incremental=True)
 
-    def alone(self, session_id: int, epoch: int, key: tuple[TopicKey, int]) -> FetchSession | None:
-        """The session that a request of this epoch continues, if it has this partition (by topic id) and no other."""
+    def of_one(self, session_id: int, epoch: int) -> FetchSession | None:
+        """The session that a request of this epoch continues, if it has one partition, by topic id."""
         session = self._sessions.get(session_id)
-        if session is None or session.epoch != epoch or not session.uses_topic_ids or session.wanted.keys() != {key}:
+        if session is None or session.epoch != epoch or not session.uses_topic_ids or len(session.wanted) != 1:
             return None
         return session
 
