@@ -199,8 +199,8 @@ def test_a_deleted_topic_is_gone(producers: Producers) -> None:
 def test_new_settings_of_the_topic_are_heeded(producers: Producers) -> None:
     producers.send(producers.frame(_batch()))
     for world in producers.worlds:
-        log = world.log_of("t")
-        log.config = replace(log.config, max_message_bytes=100)
+        partition = world.services.replicas.get("t", 0)
+        partition.configure(replace(partition.log.config, max_message_bytes=100))
     answer = _decode(producers.send(producers.frame(_batch(size=200))))
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
 

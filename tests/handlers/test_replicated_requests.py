@@ -108,8 +108,8 @@ def test_a_write_that_is_not_committed_in_time_is_told_so(cluster: Replicated, q
 @pytest.mark.parametrize("quick", [False, True])
 def test_a_write_whose_replicas_fall_out_of_sync_is_told_so(cluster: Replicated, quick: bool) -> None:
     topic_id = cluster.create("t", 1, 2)
-    log = cluster.partition("t").log
-    log.config = replace(log.config, min_insync_replicas=2)
+    partition = cluster.partition("t")
+    partition.configure(replace(partition.log.config, min_insync_replicas=2))
 
     async def test() -> None:
         if quick:

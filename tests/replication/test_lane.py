@@ -2,6 +2,7 @@
 
 import os
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random, SystemRandom
 
@@ -9,7 +10,8 @@ import pytest
 
 from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
-from moldau.log.log import AppendResult
+from moldau.log.index import TimeIndex
+from moldau.log.log import AppendResult, Log
 from moldau.log.snapshots import render_snapshot
 from moldau.protocol.errors import ApiError
 from moldau.records.batch import CRC_START, Record, build_batch
@@ -30,6 +32,7 @@ CONFIGS = {
     "few timestamps": small_segments(
         1 << 20, message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=1000
     ),
+    "few index entries": small_segments(1 << 20, segment_index_bytes=80 * TimeIndex.ENTRY_BYTES),
     "short-lived segments": small_segments(1 << 20, segment_ms=20),
     "append time": replace(small_segments(1 << 20), message_timestamp_type="LogAppendTime"),
     "compacted": replace(small_segments(1 << 20), cleanup_policy=frozenset({"compact"})),
@@ -62,18 +65,19 @@ class Way:
             self._appends += 1
             sent = b"before" + batch + b"after"
             frame = memoryview(bytearray(sent) if self._appends % 2 else sent)  # may be written to or not
-            appended = self.partition.lane.append(frame, 6, 6 + len(batch), now_ms)
+            offset = self.partition.lane.append(frame, 6, 6 + len(batch), now_ms)
             assert (bytes(frame[:6]), bytes(frame[6 + len(batch) :])) == (b"before", b"after")
-            if appended is None:
+            if offset is None:
                 assert frame == sent
                 return self.partition.append(frame[6 : 6 + len(batch)], VERSION, ACKS_ALL, now_ms)
-            return appended
+            return AppendResult(offset, self.partition.log.log_end_offset - 1, -1, False)
         except ApiError as error:
             return int(error.code), str(error)
 
     def state(self) -> tuple[object, ...]:
         """All that an append may change."""
         log, active = self.partition.log, self.partition.log.segments.active
+        active.settle()
         files = {name: self.files.read(f"{DIRECTORY}/{name}") for name in self.files.list(DIRECTORY)}
         tails = (bytes(active.index.entries.tail), bytes(active.time_index.entries.tail))
         times = (active.max_timestamp, active.offset_of_max_timestamp, active.first_timestamp)
@@ -150,7 +154,7 @@ def test_a_plain_batch_goes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> No
     results = []
     append = Lane.append
 
-    def noted(lane: Lane, frame: memoryview, start: int, stop: int, now_ms: int) -> AppendResult | None:
+    def noted(lane: Lane, frame: memoryview, start: int, stop: int, now_ms: int) -> int | None:
         results.append(append(lane, frame, start, stop, now_ms))
         return results[-1]
 
@@ -161,7 +165,36 @@ def test_a_plain_batch_goes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> No
         way.append(build_batch([record], producer_id=7, producer_epoch=0, base_sequence=number), NOW_MS)
     first_two, others = results[:2], results[2:]
     assert first_two == [None, None]  # a new segment, whose age is not known yet; a new producer
-    assert others == [AppendResult(offset, offset, -1, False) for offset in (2, 3, 4)]
+    assert others == [2, 3, 4]
+
+
+def _read(log: Log, offset: int, up_to_offset: int, max_bytes: int = 1 << 20) -> bytes:
+    region = log.read(offset, max_bytes, up_to_offset)
+    assert region is not None
+    return region.read()
+
+
+LOOKS: dict[str, Callable[[Log], object]] = {
+    "at each offset": lambda log: [_read(log, offset, log.log_end_offset, 1) for offset in range(20)],
+    "for the end": lambda log: _read(log, 0, 13),
+    "for times": lambda log: [log.offset_for_timestamp(NOW_MS + number) for number in range(21)],
+    "for the latest": Log.offset_of_max_timestamp,
+    "after a cut": lambda log: (log.truncate_to(11), _read(log, 0, 11), log.offset_of_max_timestamp()),
+    "after a new segment": lambda log: (log.roll(NOW_MS).size, log.offset_of_max_timestamp(), _read(log, 9, 20)),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_whoever_looks_finds_what_went_the_short_way(look: str) -> None:
+    ways = [Way(small_segments(1 << 20, index_interval_bytes=1), is_short=is_short) for is_short in (True, False)]
+    for number in range(20):
+        batch = build_batch([Record(0, NOW_MS + number, None, b"v" * 100)])
+        for way in ways:
+            way.append(batch, NOW_MS)
+    assert ways[0].partition.log.segments.active.unnoted
+    short, long = (LOOKS[look](way.partition.log) for way in ways)
+    assert short == long
+    assert ways[0].state() == ways[1].state()
 
 
 def test_settings_that_change_are_heeded() -> None:
@@ -169,7 +202,7 @@ def test_settings_that_change_are_heeded() -> None:
     batch = build_batch([Record(0, NOW_MS, None, b"v" * 200)])
     for config in ("plain", "plain", "small batches", "append time", "plain", "plain"):
         for way in ways:
-            way.partition.log.config = CONFIGS[config]
+            way.partition.configure(CONFIGS[config])
         short, long = (way.append(batch, NOW_MS) for way in ways)
         assert short == long
     assert ways[0].state() == ways[1].state()

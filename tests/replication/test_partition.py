@@ -91,7 +91,7 @@ def test_the_high_watermark_stands_while_too_few_are_in_sync() -> None:
 def test_a_lower_minimum_lets_the_high_watermark_go_on() -> None:
     leader = Leader(isr=(1,), min_isr=2)
     leader.append(3, acks=1)
-    leader.log.config = replace(leader.log.config, min_insync_replicas=1)
+    leader.partition.configure(replace(leader.log.config, min_insync_replicas=1))
     leader.partition.check_lag(leader.clock.monotonic_ms(), LAG_MS)
     assert (leader.partition.high_watermark, leader.partition.sole) == (3, True)
 

@@ -99,7 +99,7 @@ class Follower:
         for index in range(len(topic.partitions)):
             replica = self._services.replicas.replica(topic.name, index)
             if replica is not None:
-                replica.log.config = config
+                replica.configure(config)
 
     # Topics
 

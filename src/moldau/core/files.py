@@ -32,6 +32,10 @@ class File(Protocol):
         """
         ...
 
+    def append_one(self, data: Buffer, size: int) -> int:
+        """`append` of one chunk, which has this size."""
+        ...
+
     def read_at(self, position: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
         ...

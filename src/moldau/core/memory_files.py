@@ -44,6 +44,9 @@ class MemoryFile:
         self._node.modified_ms = self._files.now_ms
         return start
 
+    def append_one(self, data: Buffer, size: int) -> int:
+        return self.append((data,), size)
+
     def read_at(self, position: int, size: int) -> bytes:
         return bytes(self._node.data[position : position + size])
 

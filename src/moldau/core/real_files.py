@@ -67,11 +67,29 @@ class RealFile:
             if len(chunks) > CHUNKS_PER_WRITE_MAX or start + os.pwritev(self._descriptor, chunks, start) != end:
                 self._write_all(b"".join(chunks), start)
         except OSError:
-            with contextlib.suppress(OSError):  # the write's own error is the one to report
-                self.truncate(start)
+            self._take_back(start)
             raise
         self._size = end
         return start
+
+    def append_one(self, data: Buffer, size: int) -> int:
+        start = self._size
+        end = start + size
+        if end > self._end:
+            self._grow(end)
+        try:
+            if os.pwrite(self._descriptor, data, start) != size:
+                self._write_all(data, start)
+        except OSError:
+            self._take_back(start)
+            raise
+        self._size = end
+        return start
+
+    def _take_back(self, start: int) -> None:
+        """After a write that failed; its own error is the one to report."""
+        with contextlib.suppress(OSError):
+            self.truncate(start)
 
     def _grow(self, end: int) -> None:
         """Before a write up to `end`, which is past the end of the file."""
@@ -87,7 +105,7 @@ class RealFile:
             self.truncate(self._size)
         self._thrifty_until = self._size + BUSY_BYTES
 
-    def _write_all(self, data: bytes, position: int) -> None:
+    def _write_all(self, data: Buffer, position: int) -> None:
         """After a short write: the disk is full or a signal came; going on finds out which."""
         rest = memoryview(data)
         while rest:

@@ -127,9 +127,7 @@ class ConsumerRepeats:
         fetch = self._fetch(frame, partition, session, wanted, isolation_level, max_bytes)
         return fetch.start(min_bytes, max_wait_ms)
 
-    def _readable(
-        self, topic: TopicKey, index: int, leader_epoch: int, offset: int, last_epoch: int
-    ) -> Replica | None:
+    def _readable(self, topic: TopicKey, index: int, leader_epoch: int, offset: int, last_epoch: int) -> Replica | None:
         """The copy that is here, if nothing but records can come of reading it."""
         partition = self.find(topic, index)
         if (

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from moldau.core.topic_config import TopicConfig
 from moldau.handlers.context import RequestContext
 from moldau.handlers.later import Later
 from moldau.handlers.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
@@ -28,7 +27,9 @@ from moldau.protocol.messages.k00_produce import (
     TopicProduceResponse,
 )
 from moldau.protocol.schema import Message, RecordData
+from moldau.records.batch import NO_TIMESTAMP
 from moldau.replication.durability import ACKS_ALL
+from moldau.replication.lane import Lane
 from moldau.replication.partition import Partition
 
 VERSION_MIN = 9  # KIP-482; older ones are laid out otherwise, and are rare
@@ -47,7 +48,8 @@ NO_TAGS = b"\0\0"
 
 _PLACEHOLDER = 0x5AFE_C0DE_5AFE_C0DE
 _placeholders = Struct(">qqq").pack(_PLACEHOLDER, _PLACEHOLDER, _PLACEHOLDER)
-_result = Struct(">ihqqq3s").pack
+_result_layout = Struct(">ihqqq3s")
+_result = _result_layout.pack
 """Of a partition: index, no error, base offset, append time, log start, and what stands behind them."""
 
 _RESULT_TAIL = b"\1\0\0"  # no record errors, no message, no tagged fields
@@ -64,10 +66,10 @@ _LENGTH_BYTES_USUAL = 3
 """Enough for batches of up to 2 MB; requests with longer ones need not be quick."""
 
 Respond = Callable[[int, Message], list[RecordData]]
-Target = tuple[int, Partition, int, int]
-"""Index, partition, and where in the frame its batch starts and stops."""
+Target = tuple[int, Lane, int, int]
+"""Index, the way into the partition, and where in the frame its batch starts and stops."""
 
-NOT_KNOWN = (None, None)
+Outcome = AppendResult | ApiError
 
 
 class Known(NamedTuple):
@@ -79,7 +81,8 @@ class Known(NamedTuple):
     timeout_ms: int
     answer_head: bytes  # from behind the correlation id to the count of partitions
     answer_tail: bytes  # from behind the partitions
-    partitions: dict[int, tuple[Partition, TopicConfig]]
+    answer_bytes: int  # the size that it says, but for the partitions
+    lanes: dict[int, Lane]
 
 
 class Uncommitted(Later):
@@ -93,7 +96,7 @@ class Uncommitted(Later):
         known: Known,
         correlation_id: int,
         targets: list[Target],
-        outcomes: list[AppendResult | ApiError],
+        outcomes: list[Outcome],
         deadline: float,
     ) -> None:
         super().__init__()
@@ -105,15 +108,10 @@ class Uncommitted(Later):
         self._left = 0
         self.deadline = deadline
 
-    def wait(self) -> None:
-        """For each batch that is not committed."""
-        waits = [
-            (partition, outcome.last_offset + 1)
-            for (_, partition, _, _), outcome in zip(self._targets, self._outcomes, strict=True)
-            if isinstance(outcome, AppendResult) and outcome.last_offset >= partition.high_watermark
-        ]
-        self._left = len(waits)
-        for partition, next_offset in waits:
+    def wait(self, awaited: list[tuple[Partition, int]]) -> None:
+        """Until these partitions are committed up to these offsets."""
+        self._left = len(awaited)
+        for partition, next_offset in awaited:
             partition.wait_for_commit(next_offset, self)
 
     def committed(self, partition: Partition, error: ErrorCode) -> None:
@@ -126,19 +124,15 @@ class Uncommitted(Later):
             self._complete()
 
     def time_is_up(self) -> None:
-        late = [
-            partition
-            for (_, partition, _, _), outcome in zip(self._targets, self._outcomes, strict=True)
-            if isinstance(outcome, AppendResult) and outcome.last_offset >= partition.high_watermark
-        ]
+        late = [partition for partition, _ in _awaited(self._targets, self._outcomes)]
         for partition in late:
             partition.forget(self)
         self._fail(late, ErrorCode.REQUEST_TIMED_OUT)
         self._complete()
 
     def _fail(self, partitions: Sequence[Partition], error: ErrorCode) -> None:
-        for position, (_, partition, _, _) in enumerate(self._targets):
-            if partition in partitions and isinstance(self._outcomes[position], AppendResult):
+        for position, (_, lane, _, _) in enumerate(self._targets):
+            if lane.partition in partitions and isinstance(self._outcomes[position], AppendResult):
                 self._outcomes[position] = ApiError(error, "it is in the log, and was not committed")
 
     def _complete(self) -> None:
@@ -170,48 +164,77 @@ class ProduceRepeats:
                 break
         else:
             return None
-        targets = _targets(frame, prefix_end, known.partitions)
+        targets = _targets(frame, prefix_end, known.lanes)
         return None if targets is None else self._append(memoryview(frame), known, targets)
 
     def _append(self, frame: memoryview, known: Known, targets: list[Target]) -> bytes | Later:
-        version, acks, now_ms = self._version, known.acks, self._now_ms()
-        outcomes: list[AppendResult | ApiError] = []
+        """Each batch by its lane. From the first on that is not plain they go the long way."""
+        now_ms = self._now_ms()
+        (correlation_id,) = _int32(frame, CORRELATION_ID_POSITION)
+        size = known.answer_bytes + len(targets) * _result_layout.size
+        parts = [_two_int32(size, correlation_id), known.answer_head, _counts[len(targets)]]
+        offsets: list[int] = []
         is_committed = True
-        for _, partition, start, stop in targets:
-            try:
-                outcome = partition.lane.append(frame, start, stop, now_ms)
-                if outcome is None:
-                    outcome = partition.append(frame[start:stop], version, acks, now_ms)
-                outcomes.append(outcome)
-                if outcome[1] >= partition.high_watermark:
+        try:
+            for index, lane, start, stop in targets:
+                offset = lane.append(frame, start, stop, now_ms)
+                if offset is None:
+                    break
+                offsets.append(offset)
+                parts.append(_result(index, 0, offset, NO_TIMESTAMP, lane.log.log_start_offset, _RESULT_TAIL))
+                if lane.partition.high_watermark <= offset:
                     is_committed = False
+        except ApiError:
+            pass  # the long way meets it again, and tells it
+        if len(offsets) == len(targets) and (is_committed or known.acks != ACKS_ALL):
+            parts.append(known.answer_tail)
+            return b"".join(parts)
+        outcomes: list[Outcome] = [
+            AppendResult(offset, lane.log.log_end_offset - 1, NO_TIMESTAMP, False)
+            for offset, (_, lane, _, _) in zip(offsets, targets, strict=False)
+        ]
+        return self._append_rest(frame, known, correlation_id, targets, outcomes, now_ms)
+
+    def _append_rest(
+        self,
+        frame: memoryview,
+        known: Known,
+        correlation_id: int,
+        targets: list[Target],
+        outcomes: list[Outcome],
+        now_ms: int,
+    ) -> bytes | Later:
+        """The batches that have no outcome yet, and the answer."""
+        for _, lane, start, stop in targets[len(outcomes) :]:
+            try:
+                outcomes.append(lane.partition.append(frame[start:stop], self._version, known.acks, now_ms))
             except ApiError as error:
                 outcomes.append(error)
-        (correlation_id,) = _int32(frame, CORRELATION_ID_POSITION)
-        if is_committed or acks != ACKS_ALL:
+        awaited = _awaited(targets, outcomes) if known.acks == ACKS_ALL else []
+        if not awaited:
             return self.answer(known, correlation_id, targets, outcomes)
-        return self._when_committed(known, correlation_id, targets, outcomes)
+        later = self._when_committed(known, correlation_id, targets, outcomes)
+        later.wait(awaited)
+        return later
 
-    def answer(
-        self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[AppendResult | ApiError]
-    ) -> bytes:
+    def answer(self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome]) -> bytes:
         """The whole answer."""
-        parts = [b"", known.answer_head, _counts[len(targets)]]
-        for (index, partition, _, _), outcome in zip(targets, outcomes, strict=True):
+        size = known.answer_bytes + len(targets) * _result_layout.size
+        parts = [_two_int32(size, correlation_id), known.answer_head, _counts[len(targets)]]
+        for (index, lane, _, _), outcome in zip(targets, outcomes, strict=True):
             if isinstance(outcome, ApiError):
                 return self._answer_with_errors(known, correlation_id, targets, outcomes)
             base_offset, _, append_time, _ = outcome
-            parts.append(_result(index, 0, base_offset, append_time, partition.log.log_start_offset, _RESULT_TAIL))
+            parts.append(_result(index, 0, base_offset, append_time, lane.log.log_start_offset, _RESULT_TAIL))
         parts.append(known.answer_tail)
-        parts[0] = _two_int32(SIZE_BYTES + sum(map(len, parts)), correlation_id)
         return b"".join(parts)
 
     def _answer_with_errors(
-        self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[AppendResult | ApiError]
+        self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome]
     ) -> bytes:
         results = [
-            refusal(index, outcome) if isinstance(outcome, ApiError) else accepted(index, outcome, partition)
-            for (index, partition, _, _), outcome in zip(targets, outcomes, strict=True)
+            refusal(index, outcome) if isinstance(outcome, ApiError) else accepted(index, outcome, lane.partition)
+            for (index, lane, _, _), outcome in zip(targets, outcomes, strict=True)
         ]
         topic = TopicProduceResponse(name=known.name, topic_id=known.topic_id, partition_responses=results)
         return self._encode(correlation_id, with_leaders(ProduceResponse(responses=[topic]), self._context))
@@ -221,9 +244,9 @@ class ProduceRepeats:
         return b"".join(chunk for chunk in self._respond(correlation_id, response) if isinstance(chunk, bytes))
 
     def _when_committed(
-        self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[AppendResult | ApiError]
-    ) -> Later:
-        """The answer once every in-sync replica has the batches."""
+        self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome]
+    ) -> Uncommitted:
+        """The answer once every in-sync replica has the batches, or the time is up."""
         waiting = self._waiting
         while waiting and waiting[0].chunks is not None:
             waiting.popleft()
@@ -232,7 +255,6 @@ class ProduceRepeats:
         waiting.append(uncommitted)
         if self._timer is None:
             self._timer = self._loop.call_at(deadline, self._check_time)
-        uncommitted.wait()
         return uncommitted
 
     def _check_time(self) -> None:
@@ -254,8 +276,8 @@ class ProduceRepeats:
 
     def learn(self, frame: Frame, request: ProduceRequest, response: ProduceResponse) -> None:
         """Remember a request that was served, if its kind can be served here."""
-        partitions = self._written(request, response)
-        prefix_end = _prefix_end(frame, request, partitions)
+        lanes = self._written(request, response)
+        prefix_end = _prefix_end(frame, request, lanes)
         if prefix_end is None:
             return
         prefix = bytes(frame[REST_POSITION:prefix_end])
@@ -266,17 +288,17 @@ class ProduceRepeats:
                 self._prefix_ends = ()
             self._prefix_ends = tuple({*self._prefix_ends, prefix_end})
             known = self._known[prefix] = self._new(request, response)
-        known.partitions.update(partitions)
+        known.lanes.update(lanes)
 
-    def _written(self, request: ProduceRequest, response: ProduceResponse) -> dict[int, tuple[Partition, TopicConfig]]:
-        """The partitions that took their batch and need not sync it."""
+    def _written(self, request: ProduceRequest, response: ProduceResponse) -> dict[int, Lane]:
+        """Into the partitions that took their batch and need not sync it."""
         services, (topic,) = self._context.services, request.topic_data
         name = topic.name if self._version < PRODUCE_BY_TOPIC_ID else services.replicas.name_of(topic.topic_id)
-        written: dict[int, tuple[Partition, TopicConfig]] = {}
+        written: dict[int, Lane] = {}
         for result in response.responses[0].partition_responses:
             partition = None if name is None or result.error_code else services.replicas.find(name, result.index)
             if partition is not None and services.durability.is_immediate(partition.log, request.acks):
-                written[result.index] = (partition, partition.log.config)
+                written[result.index] = partition.lane
         return written
 
     def _new(self, request: ProduceRequest, response: ProduceResponse) -> Known:
@@ -289,10 +311,20 @@ class ProduceRepeats:
         before, after = written[2 * SIZE_BYTES :].split(_placeholders)
         head = before[: -_COUNT_BYTES - _RESULT_HEAD_BYTES]
         tail = after[len(_RESULT_TAIL) :]
-        return Known(topic.name, topic.topic_id, request.acks, request.timeout_ms, head, tail, {})
+        size = SIZE_BYTES + len(head) + _COUNT_BYTES + len(tail)
+        return Known(topic.name, topic.topic_id, request.acks, request.timeout_ms, head, tail, size, {})
 
 
-def _targets(frame: Frame, position: int, partitions: dict[int, tuple[Partition, TopicConfig]]) -> list[Target] | None:
+def _awaited(targets: list[Target], outcomes: list[Outcome]) -> list[tuple[Partition, int]]:
+    """The partitions whose batch is not committed, and the offset behind it."""
+    return [
+        (lane.partition, outcome.last_offset + 1)
+        for (_, lane, _, _), outcome in zip(targets, outcomes, strict=True)
+        if isinstance(outcome, AppendResult) and outcome.last_offset >= lane.partition.high_watermark
+    ]
+
+
+def _targets(frame: Frame, position: int, lanes: dict[int, Lane]) -> list[Target] | None:
     """The partitions whose count is at `position`, if all can be written to, and if they end the request: there are
     no tagged fields."""
     end = len(frame) - len(NO_TAGS)
@@ -318,25 +350,23 @@ def _targets(frame: Frame, position: int, partitions: dict[int, tuple[Partition,
             return None
         if not start <= stop < end or frame[stop]:
             return None
-        partition, config = partitions.get(index, NOT_KNOWN)
-        if partition is None or not partition.is_led or partition.log.config is not config:
-            partitions.pop(index, None)
+        lane = lanes.get(index)
+        if lane is None or not lane.is_open:
+            lanes.pop(index, None)
             return None
-        found.append((index, partition, start, stop))
+        found.append((index, lane, start, stop))
         position = stop + 1
     return found if position == end and frame[end:] == NO_TAGS else None
 
 
-def _prefix_end(
-    frame: Frame, request: ProduceRequest, partitions: dict[int, tuple[Partition, TopicConfig]]
-) -> int | None:
+def _prefix_end(frame: Frame, request: ProduceRequest, lanes: dict[int, Lane]) -> int | None:
     """Where the count of partitions is, if a request like this one can be served here."""
     sizes = [(each.index, len(each.records or b"")) for each in request.topic_data[0].partition_data]
     behind = sum(4 + _length_bytes(size) + size + 1 for _, size in sizes)
     position = len(frame) - len(NO_TAGS) - behind - _COUNT_BYTES
     if position <= REST_POSITION:
         return None
-    found = _targets(frame, position, partitions)
+    found = _targets(frame, position, lanes)
     return position if found and [(index, stop - start) for index, _, start, stop in found] == sizes else None
 
 

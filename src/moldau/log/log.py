@@ -93,7 +93,6 @@ class Log:
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
         self.clean_offset = 0
-        self.size_bytes = sum(segment.size for segment in loaded.segments)
         self.doomed: list[DoomedFile] = []
         self.failure: OSError | None = None
         self.on_failure: FailureListener | None = None
@@ -136,6 +135,10 @@ class Log:
     def __repr__(self) -> str:
         return f"Log({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
     # Appending
 
     def append_as_leader(self, batch: PreparedBatch, leader_epoch: int, now_ms: int) -> AppendResult:
@@ -172,7 +175,6 @@ class Log:
         except OSError as error:
             raise self.append_failed(error) from error
         segment.note(base_offset, last_offset, timestamp, position, size)
-        self.size_bytes += size
         self.log_end_offset = last_offset + 1
         if producer_id >= 0:
             if marker is None:
@@ -227,7 +229,6 @@ class Log:
             position = start = segment.write((data,), len(data))
         except OSError as error:
             raise self.append_failed(error) from error
-        self.size_bytes += len(data)
         self.log_end_offset = headers[-1].next_offset
         epochs, producers, note = self.leader_epochs, self.producers, segment.note
         for header in headers:
@@ -270,6 +271,7 @@ class Log:
     def _segment_for(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> Segment:
         """The segment to append to: the active one, or a new one if that is full or old."""
         segment = self.segments.active
+        segment.settle()
         if segment.wants_room:
             segment.make_room()
         if fits(segment, self.config, size, last_offset, timestamp, now_ms):
@@ -430,10 +432,8 @@ class Log:
         self.segments.replace(kept)
         self._doom(dropped, now_ms)
         active = self.segments.active
-        before = active.size
         active.truncate_to(offset)
         active.prepare_to_grow(self.config.segment_index_bytes)
-        self.size_bytes -= before - active.size
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.leader_epochs.truncate_from_end(offset)
@@ -485,7 +485,6 @@ class Log:
             self._files, self.directory, base_offset, size=size, index_interval_bytes=interval, created_ms=now_ms
         )
         self.segments.replace([new, *(segment for segment in self.segments if segment not in old)])
-        self.size_bytes += size
         gone = {segment.base_offset for segment in old} - {base_offset}
         self._snapshots.remove([offset for offset in self._snapshots.offsets if offset in gone])
 
@@ -493,7 +492,6 @@ class Log:
         """Rename files out of the log. They are removed later, in a thread: unlinking a gigabyte takes its time."""
         due_ms = now_ms + self.config.file_delete_delay_ms
         for segment in segments:
-            self.size_bytes -= segment.size
             stem = segment.path.removesuffix(".log")
             for path in [stem + suffix for suffix in SEGMENT_SUFFIXES if self._files.exists(stem + suffix)]:
                 self._files.rename(path, path + DELETED_SUFFIX)

@@ -18,6 +18,9 @@ RELATIVE_OFFSET_MAX = (1 << 31) - 1
 HINTS_MAX = 64
 """Batch positions remembered by offset, twice over: enough for readers at the end and for a few that go through."""
 
+UNNOTED_MAX = 64
+"""Batches that may wait to be noted: noting many in a row costs less than half of what it does one by one."""
+
 NO_TIMESTAMP = -1
 UNKNOWN_TIMESTAMP = -2
 """Not read yet."""
@@ -68,6 +71,7 @@ class Segment:
         "size",
         "time_index",
         "txn_index",
+        "unnoted",
         "wants_room",
     )
 
@@ -96,6 +100,7 @@ class Segment:
         self.index_entries_left = 0
         self.wants_room = False
         self.room = NO_ROOM
+        self.unnoted: list[tuple[int, int, int, int, int]] = []
         self._checked = False
         self._bytes_since_index_entry = 0
         self._first_timestamp: int | None = None
@@ -155,18 +160,30 @@ class Segment:
 
     def make_room(self) -> None:
         """Write out long index tails. Before an append, so that its failure leaves nothing behind."""
+        self.settle()
         self.index.entries.flush()
         self.time_index.entries.flush()
         self.wants_room = False
 
     def write(self, chunks: Sequence[Buffer], size: int) -> int:
-        """Append bytes; returns where they start. The batches in them must be `noted` in order."""
+        """Append bytes; returns where they start. The batches in them must be noted in order."""
         position = self.file.append(chunks, size)
         self.size = position + size
         return position
 
     def note(self, base_offset: int, last_offset: int, max_timestamp: int, position: int, size: int) -> None:
         """Account for a batch that was written at `position`."""
+        if self.unnoted:
+            self.settle()
+        self._note(base_offset, last_offset, max_timestamp, position, size)
+
+    def settle(self) -> None:
+        """Account for the batches that are `unnoted`: who writes in a hurry adds there what `note` takes."""
+        unnoted, self.unnoted = self.unnoted, []
+        for batch in unnoted:
+            self._note(*batch)
+
+    def _note(self, base_offset: int, last_offset: int, max_timestamp: int, position: int, size: int) -> None:
         if max_timestamp > self._max_timestamp:
             self._max_timestamp = max_timestamp
             self._offset_of_max_timestamp = last_offset
@@ -177,7 +194,7 @@ class Segment:
             self.index_entries_left -= 1
             is_time = self.index.append(last_offset, position)
             self.time_index.append_if_later(self._max_timestamp, self._offset_of_max_timestamp)
-            if is_time or self.index_entries_left <= 0:
+            if is_time or self.index_entries_left <= UNNOTED_MAX:
                 self.wants_room |= is_time
                 self.room = NO_ROOM
         else:
@@ -196,6 +213,7 @@ class Segment:
 
     def seal(self) -> None:
         """Nothing more comes: complete the indexes on disk, leave no filler in the log."""
+        self.settle()
         self._checked = True
         if self.open_file is not None:
             self.open_file.trim()
@@ -217,6 +235,7 @@ class Segment:
     @property
     def max_timestamp(self) -> int:
         """The youngest record's; of an old segment the time index knows it."""
+        self.settle()
         if self._max_timestamp == UNKNOWN_TIMESTAMP:
             self._load_max_timestamp()
         return self._max_timestamp
@@ -224,6 +243,7 @@ class Segment:
     @property
     def offset_of_max_timestamp(self) -> int:
         """The last offset of the batch that has it."""
+        self.settle()
         if self._max_timestamp == UNKNOWN_TIMESTAMP:
             self._load_max_timestamp()
         return self._offset_of_max_timestamp
@@ -269,6 +289,7 @@ class Segment:
 
     def position_of(self, offset: int) -> int | None:
         """Where the first batch starts that reaches `offset`; None if none does."""
+        self.settle()
         position = self._hints.get(offset)
         if position is None:
             position = self._older_hints.get(offset)
@@ -335,6 +356,7 @@ class Segment:
 
     def _look_up(self, question: Callable[[], OffsetEntry | None]) -> OffsetEntry | None:
         """An answer of the offset index that fits the batch it points to; the index is rebuilt if it does not."""
+        self.settle()
         self._check_indexes()
         try:
             entry = question()
@@ -377,6 +399,7 @@ class Segment:
     def start_over(self) -> None:
         """Forget what is known of the batches: they are going to be `noted` again from the first."""
         self._checked = True
+        self.unnoted = []
         self.index.entries.reset()
         self.time_index.reset()
         self._bytes_since_index_entry = 0

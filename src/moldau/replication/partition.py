@@ -64,7 +64,6 @@ class Partition(Replica):
         "_clock",
         "_commit_number",
         "_commits",
-        "_config",
         "_isr_changes",
         "_rules",
         "_some_at_end",
@@ -117,7 +116,8 @@ class Partition(Replica):
         self._commits: list[tuple[int, int, CommitWaiter]] = []
         self._commit_number = 0
         self._some_at_end = False
-        self._configure(log.config)
+        self._rules = _append_rules(log.config)
+        self.lane = Lane(self, self._rules, is_open=False)
         # A follower may ask for this epoch before anything is written in it.
         log.leader_epochs.assign(leader_epoch, end)
         self._meet_followers()
@@ -130,8 +130,6 @@ class Partition(Replica):
     def append(self, records: Buffer, produce_version: int, acks: int, now_ms: int) -> AppendResult:
         """Append what a producer sent."""
         log = self.log
-        if log.config is not self._config:
-            self._take_config()
         if acks == ACKS_ALL and self.is_under_min_isr:
             raise self._too_few_replicas()
         if not self.is_led:
@@ -159,15 +157,12 @@ class Partition(Replica):
 
     def check_own(self, batch_bytes: int) -> None:
         """Raise what `append_own` would: for one who wants to know before the batch is made."""
-        config = self.log.config
-        if config is not self._config:
-            self._take_config()
         if not self.is_led:
             raise self._not_leader()
         if self.is_under_min_isr:
             raise self._too_few_replicas()
-        if batch_bytes > config.max_message_bytes:
-            reason = f"{batch_bytes} bytes in one batch, max.message.bytes allows {config.max_message_bytes}"
+        if batch_bytes > self._rules.max_message_bytes:
+            reason = f"{batch_bytes} bytes in one batch, max.message.bytes allows {self._rules.max_message_bytes}"
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, reason)
 
     def replicated_append(self, end: int, size: int) -> None:
@@ -192,21 +187,9 @@ class Partition(Replica):
     def _not_leader(self) -> ApiError:
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is not led here any more")
 
-    def _configure(self, config: TopicConfig) -> None:
-        self._config: TopicConfig = config
-        self._rules = AppendRules(
-            max_message_bytes=config.max_message_bytes,
-            compression_type=config.compression_type,
-            message_timestamp_type=config.message_timestamp_type,
-            timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-            timestamp_after_max_ms=config.message_timestamp_after_max_ms,
-            is_compacted=config.is_compacted,
-        )
-        self.lane = Lane(self, self._rules)
-
-    def _take_config(self) -> None:
-        """Take up a configuration that is new since we looked last."""
-        self._configure(self.log.config)
+    def configure(self, config: TopicConfig) -> None:
+        super().configure(config)
+        self._rules = _append_rules(config)
         self._replicas_changed()
 
     # The high watermark
@@ -264,8 +247,6 @@ class Partition(Replica):
         if follower is None:
             reason = f"broker {replica_id} is no replica of {self.topic_partition}"
             raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, reason)
-        if self.log.config is not self._config:
-            self._take_config()
         moved = follower.fetched(offset, log_start, broker_epoch, self.log.log_end_offset, now_ms)
         if follower.behind_since_ms is None:
             self._some_at_end = True
@@ -296,8 +277,6 @@ class Partition(Replica):
 
     def check_lag(self, now_ms: int, lag_ms: int) -> None:
         """Wish those out of the in-sync replicas that have been behind for too long."""
-        if self.log.config is not self._config:
-            self._take_config()
         if self.pending_isr is not None or self._isr_changes is None:
             return
         slow = {each.replica_id for each in self._waited_for if each.is_behind(now_ms, lag_ms)}
@@ -340,9 +319,11 @@ class Partition(Replica):
         """Work out whom a commit waits for, and what is committed by that."""
         self.maximal_isr = frozenset(self.in_sync_replicas).union(self.pending_isr or ())
         self._waited_for = tuple(self.followers[each] for each in self.maximal_isr if each != self.broker_id)
-        in_sync_min = min(self._config.min_insync_replicas, len(self.replicas))
+        in_sync_min = min(self.log.config.min_insync_replicas, len(self.replicas))
         self.is_under_min_isr = len(self.in_sync_replicas) < in_sync_min
         self.sole = not self._waited_for and not self.is_under_min_isr
+        self.lane.close()
+        self.lane = Lane(self, self._rules, is_open=self.is_led and not self.is_under_min_isr)
         self._commit()
 
     # The end
@@ -350,6 +331,7 @@ class Partition(Replica):
     def resign(self) -> None:
         """Another leads from now on, or nobody: nothing more is appended, and whoever waits is told."""
         self.is_led = False
+        self.lane.close()
         self._fail_commits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.wake()
         for waiter in tuple(self.replica_waiters):
@@ -368,3 +350,14 @@ class Partition(Replica):
             for waiter in tuple(self.replica_waiters):
                 waiter.grown(self)
         return self.log.log_start_offset
+
+
+def _append_rules(config: TopicConfig) -> AppendRules:
+    return AppendRules(
+        max_message_bytes=config.max_message_bytes,
+        compression_type=config.compression_type,
+        message_timestamp_type=config.message_timestamp_type,
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        is_compacted=config.is_compacted,
+    )

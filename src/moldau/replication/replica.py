@@ -8,6 +8,7 @@ from typing import Protocol
 
 from moldau.core.files import FileRegion
 from moldau.core.ids import TopicPartition
+from moldau.core.topic_config import TopicConfig
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode
 
@@ -38,6 +39,10 @@ class Replica:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.topic_partition}, epoch {self.leader_epoch}, hw {self.high_watermark})"
+
+    def configure(self, config: TopicConfig) -> None:
+        """The topic's configuration is this one from now on."""
+        self.log.config = config
 
     @property
     def last_stable_offset(self) -> int:
