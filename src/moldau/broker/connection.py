@@ -12,7 +12,7 @@ from collections import deque
 from concurrent.futures import Executor
 from typing import Protocol, cast
 
-from moldau.broker.dispatch import Answer, Dispatcher, Peer, chunks_of
+from moldau.broker.dispatch import Dispatcher, Peer, chunks_of
 from moldau.broker.inputs import INPUT_BYTES, Inputs
 from moldau.broker.sender import Chunk, Sender
 from moldau.handlers.later import Later
@@ -127,22 +127,37 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve_in_place(self, data: memoryview) -> int:
         """Answer the requests that are whole and need not wait; returns where the others begin."""
-        reader, answers, position, end = self._reader, self._answers, 0, len(data)
-        while position < end and not self._frames and self._sender.idle and len(answers) < REQUESTS_IN_FLIGHT_MAX:
-            stop = reader.whole(data, position)
-            if stop:
-                start = position + SIZE_BYTES
-                is_lent = stop - start > COPY_BYTES_MAX
-                frame = data[start:stop] if is_lent else bytes(data[start:stop])
-                self._answer(self._dispatch(frame, self.peer, is_lent=is_lent))
-                position = stop
-            elif reader.is_collecting:
-                position = reader.collect(data, position)
-                if reader.is_complete:
-                    self._answer(self._dispatch(reader.take(), self.peer))
-            else:
-                break
+        reader, answers, sender, position, end = self._reader, self._answers, self._sender, 0, len(data)
+        ready: list[bytes] = []  # goes out in one write
+        in_flight_max = 0 if self._frames else REQUESTS_IN_FLIGHT_MAX
+        try:
+            while position < end and sender.idle and len(answers) + len(ready) < in_flight_max:
+                stop = reader.whole(data, position)
+                if stop:
+                    start = position + SIZE_BYTES
+                    is_lent = stop - start > COPY_BYTES_MAX
+                    frame = data[start:stop] if is_lent else bytes(data[start:stop])
+                    answer = self._dispatch(frame, self.peer, is_lent=is_lent)
+                    position = stop
+                elif reader.is_collecting:
+                    position = reader.collect(data, position)
+                    answer = self._dispatch(reader.take(), self.peer) if reader.is_complete else None
+                else:
+                    break
+                if type(answer) is bytes and not answers:
+                    ready.append(answer)
+                elif answer is not None:
+                    self._write(ready)
+                    self._answer(answer)
+        finally:
+            self._write(ready)
         return position
+
+    def _write(self, ready: list[bytes]) -> None:
+        """Answers whose turn it is."""
+        if ready:
+            self._transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
+            ready.clear()
 
     def _keep(self, data: memoryview, position: int, kept: memoryview | None) -> None:
         """What is left of the input, which is `kept` already or the shared one."""
@@ -161,18 +176,15 @@ class Connection(asyncio.BufferedProtocol):
             self._frames.extend(self._reader.feed(data[position:]))
             self._serve()
 
-    def _answer(self, answer: Answer) -> None:
+    def _answer(self, answer: bytes | list[Chunk] | Later) -> None:
         """To the request that came last: now, or after the answers before it."""
         answers = self._answers
         if isinstance(answer, Later):
             answers.append(answer)
             answer.when_done(self._later_done)
         elif answers:
-            if answer is not None:
-                answers.append(chunks_of(answer))
-        elif type(answer) is bytes:
-            self._transport.write(answer)
-        elif answer is not None:
+            answers.append(chunks_of(answer))
+        else:
             self._sender.send(chunks_of(answer))
 
     def pause_writing(self) -> None:

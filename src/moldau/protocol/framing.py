@@ -30,6 +30,7 @@ PIECES_MAX: Final = 256
 """A client that sends byte by byte costs memory for its bytes, not for an object each."""
 
 _size = struct.Struct(">i")
+_unpack_size = _size.unpack_from
 _fixed = struct.Struct(">hhi")
 _client_id_length = struct.Struct(">h")
 _prefix = struct.Struct(">i")
@@ -118,10 +119,15 @@ class FrameReader:
 
     def whole(self, data: memoryview, position: int) -> int:
         """Where the frame stops that starts at `position`, if all of it is there; 0: `collect` it."""
-        if self._pieces or len(data) - position < SIZE_BYTES:
+        end = len(data)
+        body_position = position + SIZE_BYTES
+        if self._pieces or body_position > end:
             return 0
-        stop = position + SIZE_BYTES + self._size_at(data, position)
-        return stop if stop <= len(data) else 0
+        size: int = _unpack_size(data, position)[0]
+        if not 0 <= size <= self._frame_bytes_max:
+            raise self._bad_size(size)
+        stop = body_position + size
+        return stop if stop <= end else 0
 
     def lacks_some(self, data: memoryview, position: int, bytes_max: int) -> bool:
         """Whether `data` ends inside the frame that starts at `position`, and that is no longer than `bytes_max`."""
@@ -179,7 +185,10 @@ class FrameReader:
                     yield self.take()
 
     def _size_at(self, data: bytes | memoryview, position: int) -> int:
-        size: int = _size.unpack_from(data, position)[0]
+        size: int = _unpack_size(data, position)[0]
         if not 0 <= size <= self._frame_bytes_max:
-            raise ProtocolError(f"a frame of {size} bytes; {self._frame_bytes_max} are allowed")
+            raise self._bad_size(size)
         return size
+
+    def _bad_size(self, size: int) -> ProtocolError:
+        return ProtocolError(f"a frame of {size} bytes; {self._frame_bytes_max} are allowed")
