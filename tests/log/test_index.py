@@ -19,7 +19,7 @@ def memory() -> MemoryFiles:
 def filled(files: MemoryFiles, count: int, *, flushed: int) -> OffsetIndex:
     index = OffsetIndex(files, PATH, 100)
     for number in range(count):
-        index.append(100 + 10 * number, 5000 * number)
+        index.extend([(100 + 10 * number, 5000 * number)])
         if number + 1 == flushed:
             index.entries.flush()
     return index
@@ -28,7 +28,7 @@ def filled(files: MemoryFiles, count: int, *, flushed: int) -> OffsetIndex:
 def test_entries_are_a_relative_offset_and_a_position_in_four_bytes_each() -> None:
     files = memory()
     index = OffsetIndex(files, PATH, 100)
-    index.append(107, 4242)
+    index.extend([(107, 4242)])
     index.entries.flush()
     assert files.read(PATH) == bytes.fromhex("00000007 00001092")
 
@@ -36,7 +36,7 @@ def test_entries_are_a_relative_offset_and_a_position_in_four_bytes_each() -> No
 def test_time_entries_are_a_timestamp_in_eight_bytes_and_a_relative_offset() -> None:
     files = memory()
     index = TimeIndex(files, PATH, 100)
-    index.append_if_later(258, 103)
+    index.extend([(258, 103)])
     index.entries.flush()
     assert files.read(PATH) == bytes.fromhex("0000000000000102 00000003")
 
@@ -49,7 +49,7 @@ def test_nothing_is_written_before_a_flush() -> None:
 
 def test_a_tail_of_some_kilobytes_asks_to_be_flushed() -> None:
     index = OffsetIndex(memory(), PATH, 0)
-    asked = [index.append(number, number) for number in range(TAIL_BYTES_MAX // 8)]
+    asked = [index.extend([(number, number)]) for number in range(TAIL_BYTES_MAX // 8)]
     assert asked == [False] * (len(asked) - 1) + [True]
 
 
@@ -80,8 +80,8 @@ def test_truncation_keeps_the_entries_below_an_offset(count: int, flushed: int, 
 
 def test_times_that_do_not_rise_are_left_out() -> None:
     index = TimeIndex(memory(), PATH, 0)
-    for timestamp, offset in [(10, 1), (10, 2), (9, 3), (11, 4)]:
-        index.append_if_later(timestamp, offset)
+    index.extend([(10, 1), (10, 2)])
+    index.extend([(9, 3), (11, 4)])
     assert len(index.entries) == 2
     assert index.last() == TimeEntry(11, 4)
     assert index.last_for_timestamp(10) == TimeEntry(10, 1)
@@ -92,7 +92,7 @@ def test_an_index_that_was_there_goes_on_after_its_last_entry() -> None:
     files = memory()
     filled(files, 5, flushed=5)
     index = OffsetIndex(files, PATH, 100)
-    index.append(999, 99999)
+    index.extend([(999, 99999)])
     index.entries.flush()
     assert len(index.entries) == 6
     assert index.last() == OffsetEntry(999, 99999)

@@ -191,7 +191,7 @@ def test_whoever_looks_finds_what_went_the_short_way(look: str) -> None:
         batch = build_batch([Record(0, NOW_MS + number, None, b"v" * 100)])
         for way in ways:
             way.append(batch, NOW_MS)
-    assert ways[0].partition.log.segments.active.unnoted
+    assert ways[0].partition.log.segments.active.unsettled
     short, long = (LOOKS[look](way.partition.log) for way in ways)
     assert short == long
     assert ways[0].state() == ways[1].state()

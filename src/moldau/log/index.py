@@ -6,6 +6,7 @@ holds nothing that the log does not: whatever is wrong with one, it is built ane
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -193,10 +194,10 @@ class OffsetIndex:
         self.entries = EntryFile(files, path, self._ENTRY)
         self._base_offset = base_offset
 
-    def append(self, offset: int, position: int) -> bool:
-        """Add an entry; True if it is time to flush."""
-        tail = self.entries.tail
-        tail += self._pack(offset - self._base_offset, position)
+    def extend(self, entries: Sequence[OffsetEntry | tuple[int, int]]) -> bool:
+        """Add entries; True if it is time to flush."""
+        tail, pack, base_offset = self.entries.tail, self._pack, self._base_offset
+        tail += b"".join([pack(offset - base_offset, position) for offset, position in entries])
         return len(tail) >= TAIL_BYTES_MAX
 
     def last_for_offset(self, offset: int, guess: float = 0.5) -> OffsetEntry | None:
@@ -242,12 +243,14 @@ class TimeIndex:
         self._base_offset = base_offset
         self._last_timestamp: int | None = None
 
-    def append_if_later(self, timestamp: int, offset: int) -> None:
-        """Add an entry unless the last one is as young."""
-        last = self._last_timestamp
-        if timestamp > (self.last_timestamp if last is None else last):
-            self.entries.tail += self._pack(timestamp, offset - self._base_offset)
-            self._last_timestamp = timestamp
+    def extend(self, entries: Sequence[TimeEntry | tuple[int, int]]) -> None:
+        """Add entries, but for those that are no younger than the one before."""
+        tail, pack, base_offset, last = self.entries.tail, self._pack, self._base_offset, self.last_timestamp
+        for timestamp, offset in entries:
+            if timestamp > last:
+                tail += pack(timestamp, offset - base_offset)
+                last = timestamp
+        self._last_timestamp = last
 
     @property
     def last_timestamp(self) -> int:

@@ -1,7 +1,7 @@
 """Whether the last segment of a log takes more, or a new one is due: by its size, its indexes, its offsets, its age."""
 
 from moldau.core.topic_config import TopicConfig
-from moldau.log.segment import NO_ROOM, RELATIVE_OFFSET_MAX, UNNOTED_MAX, Room, Segment
+from moldau.log.segment import NO_ROOM, RELATIVE_OFFSET_MAX, UNSETTLED_MAX, Room, Segment
 
 
 def fits(segment: Segment, config: TopicConfig, size: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
@@ -22,7 +22,7 @@ def is_old(segment: Segment, config: TopicConfig, timestamp: int, now_ms: int) -
 
 def room_in(segment: Segment, config: TopicConfig) -> Room:
     """Up to where `fits` says yes without being asked, for a segment whose age its records tell."""
-    if segment.size == 0 or segment.first_timestamp < 0 or segment.index_entries_left <= UNNOTED_MAX:
+    if segment.size == 0 or segment.first_timestamp < 0 or segment.index_entries_left <= UNSETTLED_MAX:
         return NO_ROOM
     return Room(
         config,

@@ -16,10 +16,11 @@ from moldau.records.batch import BATCH_HEADER_BYTES, MAGIC_V2, BatchHeader, Corr
 
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 HINTS_MAX = 64
-"""Batch positions remembered by offset, twice over: enough for readers at the end and for a few that go through."""
+"""So many batch positions are remembered by offset, and those before them: enough for readers at the end and for a few
+that go through."""
 
-UNNOTED_MAX = 64
-"""Batches that may wait to be noted: noting many in a row costs less than half of what it does one by one."""
+UNSETTLED_MAX = 64
+"""Batches that may wait until the indexes know of them: many in a row cost half of what they do one by one."""
 
 NO_TIMESTAMP = -1
 UNKNOWN_TIMESTAMP = -2
@@ -71,7 +72,7 @@ class Segment:
         "size",
         "time_index",
         "txn_index",
-        "unnoted",
+        "unsettled",
         "wants_room",
     )
 
@@ -100,7 +101,7 @@ class Segment:
         self.index_entries_left = 0
         self.wants_room = False
         self.room = NO_ROOM
-        self.unnoted: list[tuple[int, int, int, int, int]] = []
+        self.unsettled: list[tuple[int, int, int, int, int]] = []
         self._checked = False
         self._bytes_since_index_entry = 0
         self._first_timestamp: int | None = None
@@ -173,40 +174,47 @@ class Segment:
 
     def note(self, base_offset: int, last_offset: int, max_timestamp: int, position: int, size: int) -> None:
         """Account for a batch that was written at `position`."""
-        if self.unnoted:
+        self.unsettled.append((base_offset, last_offset, max_timestamp, position, size))
+        if len(self.unsettled) >= UNSETTLED_MAX:
             self.settle()
-        self._note(base_offset, last_offset, max_timestamp, position, size)
 
     def settle(self) -> None:
-        """Account for the batches that are `unnoted`: who writes in a hurry adds there what `note` takes."""
-        unnoted, self.unnoted = self.unnoted, []
-        for batch in unnoted:
-            self._note(*batch)
-
-    def _note(self, base_offset: int, last_offset: int, max_timestamp: int, position: int, size: int) -> None:
-        if max_timestamp > self._max_timestamp:
-            self._max_timestamp = max_timestamp
-            self._offset_of_max_timestamp = last_offset
-        if position == 0:
-            self._first_timestamp = max_timestamp
-        if self._bytes_since_index_entry > self.index_interval_bytes:
-            self._bytes_since_index_entry = size
-            self.index_entries_left -= 1
-            is_time = self.index.append(last_offset, position)
-            self.time_index.append_if_later(self._max_timestamp, self._offset_of_max_timestamp)
-            if is_time or self.index_entries_left <= UNNOTED_MAX:
-                self.wants_room |= is_time
-                self.room = NO_ROOM
-        else:
-            self._bytes_since_index_entry += size
+        """Let the indexes, and whoever looks, know of the batches that were noted."""
+        if not self.unsettled:
+            return
+        unsettled, self.unsettled = self.unsettled, []
+        max_timestamp, offset_of_max = self._max_timestamp, self._offset_of_max_timestamp
+        bytes_since_entry, interval = self._bytes_since_index_entry, self.index_interval_bytes
         hints = self._hints
         if len(hints) >= HINTS_MAX:
             self._older_hints = hints
             self._hints = hints = {}
-        hints[base_offset] = position
+        entries: list[tuple[int, int]] = []
+        times: list[tuple[int, int]] = []
+        for base_offset, last_offset, timestamp, position, size in unsettled:
+            if timestamp > max_timestamp:
+                max_timestamp, offset_of_max = timestamp, last_offset
+            if bytes_since_entry > interval:
+                bytes_since_entry = size
+                entries.append((last_offset, position))
+                times.append((max_timestamp, offset_of_max))
+            else:
+                bytes_since_entry += size
+                if position == 0:
+                    self._first_timestamp = timestamp
+            hints[base_offset] = position
+        self._max_timestamp, self._offset_of_max_timestamp = max_timestamp, offset_of_max
+        self._bytes_since_index_entry = bytes_since_entry
+        if entries:
+            self.time_index.extend(times)
+            self.wants_room |= self.index.extend(entries)
+            self.index_entries_left -= len(entries)
+            if self.wants_room or self.index_entries_left <= UNSETTLED_MAX:
+                self.room = NO_ROOM
 
     def prepare_to_grow(self, index_bytes_max: int) -> None:
         """This is the last segment: know what an append needs to know."""
+        self.settle()
         self.index_entries_left = index_bytes_max // TimeIndex.ENTRY_BYTES - 1 - len(self.index.entries)
         if self._max_timestamp == UNKNOWN_TIMESTAMP:
             self._load_max_timestamp()
@@ -218,7 +226,7 @@ class Segment:
         if self.open_file is not None:
             self.open_file.trim()
         if self.max_timestamp != NO_TIMESTAMP:
-            self.time_index.append_if_later(self.max_timestamp, self._offset_of_max_timestamp)
+            self.time_index.extend([(self.max_timestamp, self._offset_of_max_timestamp)])
         self.index.entries.flush()
         self.time_index.entries.flush()
 
@@ -251,6 +259,7 @@ class Segment:
     @property
     def first_timestamp(self) -> int:
         """The first batch's, from which the age of the segment is counted."""
+        self.settle()
         if self._first_timestamp is None:
             if self.size == 0:
                 return NO_TIMESTAMP
@@ -399,7 +408,7 @@ class Segment:
     def start_over(self) -> None:
         """Forget what is known of the batches: they are going to be `noted` again from the first."""
         self._checked = True
-        self.unnoted = []
+        self.unsettled = []
         self.index.entries.reset()
         self.time_index.reset()
         self._bytes_since_index_entry = 0
@@ -431,6 +440,7 @@ class Segment:
 
     def cut(self, size: int) -> None:
         """Keep `size` bytes of the log file."""
+        self.settle()
         self.file.truncate(size)
         self.size = size
         self.room = NO_ROOM

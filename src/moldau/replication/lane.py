@@ -9,7 +9,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from moldau.log.producers import BatchMetadata
-from moldau.log.segment import UNNOTED_MAX
+from moldau.log.segment import UNSETTLED_MAX
 from moldau.records.batch import (
     BATCH_HEADER_BYTES,
     BODY_START,
@@ -120,9 +120,9 @@ class Lane:
         except OSError as error:
             raise log.append_failed(error) from error
         segment.size = position + size
-        unnoted = segment.unnoted
-        unnoted.append((base_offset, last_offset, timestamp, position, size))
-        if len(unnoted) >= UNNOTED_MAX:
+        unsettled = segment.unsettled
+        unsettled.append((base_offset, last_offset, timestamp, position, size))
+        if len(unsettled) >= UNSETTLED_MAX:
             segment.settle()
         log.log_end_offset = end = last_offset + 1
         if entry is not None:
