@@ -174,8 +174,8 @@ class Log:
             position = segment.write(chunks, size)
         except OSError as error:
             raise self.append_failed(error) from error
-        segment.note(base_offset, last_offset, timestamp, position, size)
         self.log_end_offset = last_offset + 1
+        segment.note(base_offset, last_offset, timestamp, position, size)
         if producer_id >= 0:
             if marker is None:
                 self.producers.update(header, base_offset, now_ms)

@@ -122,8 +122,6 @@ class Lane:
         segment.size = position + size
         unsettled = segment.unsettled
         unsettled.append((base_offset, last_offset, timestamp, position, size))
-        if len(unsettled) >= UNSETTLED_MAX:
-            segment.settle()
         log.log_end_offset = end = last_offset + 1
         if entry is not None:
             last_sequence = (sequence + delta) & _SEQUENCE_MASK
@@ -137,4 +135,6 @@ class Lane:
             partition.advance_high_watermark(end, size)
         else:
             partition.high_watermark = end
+        if len(unsettled) >= UNSETTLED_MAX:
+            segment.settle()
         return base_offset
