@@ -22,7 +22,7 @@ class Echo:
     def __init__(self) -> None:
         self.waiting: list[Later] = []
 
-    def dispatch(self, frame: bytes | memoryview, _: object, *, is_lent: bool = False) -> Answer:
+    def dispatch(self, frame: bytes | memoryview, _: object, *, is_lent: bool = False) -> Answer:  # noqa: ARG002  as that of a dispatcher
         request = bytes(frame)
         if request == REFUSED:
             raise ProtocolError("no such request")

@@ -10,9 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from moldau.core import real_files
 from moldau.core.files import FILLER, FileRegion, Files
 from moldau.core.memory_files import MemoryFiles
-from moldau.core.real_files import BUSY_BYTES, CHUNKS_PER_WRITE_MAX, GROWN_SIZE_MAX, STRETCH_BYTES, RealFiles
+from moldau.core.real_files import (
+    BUSY_BYTES,
+    CHUNKS_PER_WRITE_MAX,
+    GROWN_SIZE_MAX,
+    RESERVED_BYTES,
+    STRETCH_BYTES,
+    RealFiles,
+)
+from moldau.core.reserving import reserve
 
 
 @pytest.fixture(params=["real", "memory"])
@@ -230,6 +239,10 @@ class Growing:
             call()
 
     @property
+    def on_disk(self) -> int:
+        return self.path.stat().st_blocks * 512
+
+    @property
     def filler(self) -> int:
         """How much of it there is; everything else is as it was written."""
         content = self.path.read_bytes()
@@ -272,6 +285,43 @@ def test_it_is_trimmed_when_it_has_come_to_rest(growing: Growing) -> None:
     growing.append(BUSY + 1)
     assert growing.filler > 0
     assert len(growing.calls) == 1
+
+
+def test_room_on_the_disk_is_reserved_and_given_back(growing: Growing, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    given: list[bool] = []
+
+    def noted(descriptor: int, position: int, size: int) -> bool:
+        asked.append((position, size))
+        given.append(reserve(descriptor, position, size))
+        return given[-1]
+
+    monkeypatch.setattr(real_files, "reserve", noted)
+    growing.append(BUSY + RESERVED_BYTES // len(SMALL))
+    assert asked == [(BUSY_BYTES, RESERVED_BYTES)]
+    growing.append(1)
+    assert asked[1:] == [(BUSY_BYTES + RESERVED_BYTES, RESERVED_BYTES)]
+    assert growing.on_disk >= BUSY_BYTES + 2 * RESERVED_BYTES or not all(given)  # not every file system can
+    growing.file.trim()
+    assert growing.filler == 0
+    assert growing.on_disk < len(growing.written) + STRETCH_BYTES
+    growing.append(BUSY + 1)
+    assert asked[2:] == [(len(growing.written) - len(SMALL), RESERVED_BYTES)]
+    growing.file.truncate(100)
+    assert growing.on_disk < STRETCH_BYTES
+
+
+def test_a_file_grows_where_no_room_can_be_reserved(growing: Growing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real_files, "reserve", lambda *_: False)
+    growing.append(BUSY + 1)
+    assert growing.filler == STRETCH_BYTES - len(SMALL)
+    growing.append(100)
+    growing.file.trim()
+    assert growing.filler == 0
+
+
+def test_no_room_is_reserved_without_a_file() -> None:
+    assert not reserve(-1, 0, 4096)
 
 
 def test_long_appends_are_not_written_twice(growing: Growing) -> None:

@@ -194,7 +194,7 @@ class Loader:
             is_whole = valid_bytes == segment.size and not self._lost_its_end(end, segments[number:])
             if not is_whole:
                 self._drop_rest(segments[number:])
-                segment.cut(valid_bytes)
+            segment.cut(valid_bytes)  # also if that is all: room on the disk may be reserved behind it
             segment.seal()
             if not is_whole:
                 break
