@@ -1,7 +1,7 @@
 """One shard over a log in memory, with a disk that syncs when the test says so."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -27,26 +27,9 @@ from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import EndTxnMarker, Record, build_batch, build_end_txn_marker, split_batches
 from moldau.replication.durability import Durability
 from moldau.replication.partition import Partition
+from tests.committers import ManualDisk
 
-NOBODY_ELSE = frozenset[Log]()
 PRODUCER = 5
-
-
-class ManualDisk:
-    """A committer whose syncs end by hand, in the order in which they were asked for."""
-
-    def __init__(self) -> None:
-        self.syncs: list[asyncio.Future[frozenset[Log]]] = []
-
-    def commit(self, logs: Sequence[Log]) -> Awaitable[frozenset[Log]]:
-        assert len(logs) == 1
-        self.syncs.append(asyncio.get_running_loop().create_future())
-        return self.syncs[-1]
-
-    async def finish(self, failed: frozenset[Log] = NOBODY_ELSE) -> None:
-        """End the oldest sync and let what hangs on it run."""
-        self.syncs.pop(0).set_result(failed)
-        await asyncio.sleep(0)
 
 
 class Bench:

@@ -34,16 +34,10 @@ from moldau.protocol.schema import Message
 from moldau.records.batch import Record, build_batch
 from moldau.replication.durability import Durability
 from moldau.replication.replicas import Replicas
+from tests.committers import NothingToCommit
 
 BROKER_ID = BrokerId(1)
 NEWEST_PRODUCE = 13
-
-
-class NothingToCommit:
-    """For durability `os`, which never asks."""
-
-    async def commit(self, logs: Sequence[Log]) -> frozenset[Log]:
-        raise NotImplementedError(f"{len(logs)} logs")
 
 
 class World:

@@ -42,6 +42,7 @@ from moldau.protocol.framing import SIZE_BYTES
 from moldau.protocol.schema import Message
 from moldau.replication.durability import Durability
 from moldau.replication.replicas import Replicas
+from tests.committers import NothingToCommit
 
 TOPIC = "t"
 TOPIC_ID = b"0123456789abcdef"
@@ -145,13 +146,6 @@ class LoopClock:
 
     def monotonic_ms(self) -> int:
         return int(self._loop.time() * 1000)
-
-
-class NothingToCommit:
-    """For durability `os`, which never asks."""
-
-    async def commit(self, logs: Sequence[Log]) -> frozenset[Log]:
-        raise NotImplementedError(f"{len(logs)} logs")
 
 
 class Link:

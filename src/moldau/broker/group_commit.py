@@ -2,7 +2,8 @@
 
 While a round runs in its threads, new writes gather for the next one. So the rate of acknowledged writes does not
 depend on the rate of syncs, and the wait is at most two syncs. The threads tell the loop once a round: a future for
-each sync and one over them cost more than the rest of a round.
+each sync and one over them cost more than the rest of a round. Whoever waits has a future of its own, and may cancel
+it without a word to the others.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ class GroupCommit:
         self._loop = loop
         self._threads = threads
         self._dirty: set[Log] = set()
-        self._next: asyncio.Future[Failed] = loop.create_future()
+        self._next: list[asyncio.Future[Failed]] = []
         self._running = False
 
     def commit(self, logs: Sequence[Log]) -> "asyncio.Future[Failed]":
@@ -33,11 +34,13 @@ class GroupCommit:
         if not self._running:
             self._running = True
             self._loop.call_soon(self._start)  # requests of the same wake-up join this round
-        return self._next
+        future: asyncio.Future[Failed] = self._loop.create_future()
+        self._next.append(future)
+        return future
 
     def _start(self) -> None:
         logs, self._dirty = self._dirty, set()
-        waiters, self._next = self._next, self._loop.create_future()
+        waiters, self._next = self._next, []
         syncing = _Round(len(logs), waiters)
         for each in logs:
             self._threads.submit(self._sync, each, syncing)
@@ -48,8 +51,10 @@ class GroupCommit:
             self._loop.call_soon_threadsafe(self._finish, syncing)
 
     def _finish(self, syncing: "_Round") -> None:
-        if not syncing.waiters.done():
-            syncing.waiters.set_result(frozenset(syncing.failed))
+        failed = frozenset(syncing.failed)
+        for waiter in reversed(syncing.waiters):  # a connection's first answer comes last: then all leave in one write
+            if not waiter.done():
+                waiter.set_result(failed)
         self._running = bool(self._dirty)
         if self._running:
             self._start()
@@ -58,7 +63,7 @@ class GroupCommit:
 class _Round:
     """Counts the syncs that are still under way."""
 
-    def __init__(self, syncs: int, waiters: "asyncio.Future[Failed]") -> None:
+    def __init__(self, syncs: int, waiters: "list[asyncio.Future[Failed]]") -> None:
         self.waiters = waiters
         self.failed: list[Log] = []
         self._left = syncs

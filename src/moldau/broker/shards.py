@@ -312,7 +312,7 @@ class ShardHost:
         syncing = self._services.durability.when_durable([partition.log], ACKS_ALL)
         if syncing is not None:
             entry.waits_for += 1
-            asyncio.ensure_future(syncing).add_done_callback(lambda done: self._synced(entry, done.result()))
+            syncing.add_done_callback(lambda done: self._synced(entry, done.result()))
         if partition.high_watermark < partition.log.log_end_offset:
             parts, timeout_ms = [(partition, partition.log.log_end_offset)], config.int("offsets.commit.timeout.ms")
             committing = when_committed(self._loop, parts, timeout_ms)

@@ -5,7 +5,8 @@ cost is shared. `os`: at once, as Apache Kafka does: the page cache holds it and
 Under both, `flush.messages` asks for a sync after so many records, whatever the acks.
 """
 
-from collections.abc import Awaitable, Sequence
+from asyncio import Future
+from collections.abc import Sequence
 from typing import Protocol
 
 from moldau.core.config import LONG_MAX
@@ -17,8 +18,11 @@ ACKS_ALL = -1
 class Committer(Protocol):
     """Makes logs durable together."""
 
-    def commit(self, logs: Sequence[Log]) -> Awaitable[frozenset[Log]]:
-        """Done when all that was appended to `logs` before is on disk; the result are those whose sync failed."""
+    def commit(self, logs: Sequence[Log]) -> "Future[frozenset[Log]]":
+        """Done when all that was appended to `logs` before is on disk; the result are those whose sync failed.
+
+        It is the caller's own, who may cancel it.
+        """
         ...
 
 
@@ -35,7 +39,7 @@ class Durability:
         """Whether no write with these acks ever waits, as long as the log's configuration stays."""
         return not (acks == ACKS_ALL and self._acks_all_is_synced) and log.config.flush_messages == LONG_MAX
 
-    def when_durable(self, logs: Sequence[Log], acks: int) -> Awaitable[frozenset[Log]] | None:
+    def when_durable(self, logs: Sequence[Log], acks: int) -> "Future[frozenset[Log]] | None":
         """None if what was appended may be acknowledged now."""
         if acks != ACKS_ALL or not self._acks_all_is_synced:
             logs = [log for log in logs if log.log_end_offset - log.recovery_point >= log.config.flush_messages]

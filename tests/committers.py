@@ -1,0 +1,32 @@
+"""Committers for tests: one that is never asked, one whose syncs end by hand."""
+
+import asyncio
+from collections.abc import Sequence
+
+from moldau.log.log import Log
+
+NONE_FAILED = frozenset[Log]()
+
+
+class NothingToCommit:
+    """For durability `os`, which never asks."""
+
+    def commit(self, logs: Sequence[Log]) -> "asyncio.Future[frozenset[Log]]":
+        raise NotImplementedError(f"{len(logs)} logs")
+
+
+class ManualDisk:
+    """Its syncs end by hand, in the order in which they were asked for."""
+
+    def __init__(self) -> None:
+        self.syncs: list[asyncio.Future[frozenset[Log]]] = []
+
+    def commit(self, logs: Sequence[Log]) -> "asyncio.Future[frozenset[Log]]":
+        assert len(logs) == 1
+        self.syncs.append(asyncio.get_running_loop().create_future())
+        return self.syncs[-1]
+
+    async def finish(self, failed: frozenset[Log] = NONE_FAILED) -> None:
+        """End the oldest sync and let what hangs on it run."""
+        self.syncs.pop(0).set_result(failed)
+        await asyncio.sleep(0)
