@@ -5,7 +5,7 @@ to is kept under its bytes up to the partitions. One that begins with the same b
 only its batches are looked at, and its answer differs from the first one's in a few numbers a partition.
 
 The law: whatever is not plainly such a request is left to `k00_produce` before anything is appended. With acks=all the
-answer waits until the batches are committed.
+answer waits until the batches are committed, and synced where the durability policy asks for it.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from moldau.handlers.context import RequestContext
 from moldau.handlers.later import Later
 from moldau.handlers.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
-from moldau.log.log import AppendResult
+from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, SIZE_BYTES, Frame
 from moldau.protocol.messages.k00_produce import (
@@ -28,7 +28,7 @@ from moldau.protocol.messages.k00_produce import (
 )
 from moldau.protocol.schema import Message, RecordData
 from moldau.records.batch import NO_TIMESTAMP
-from moldau.replication.durability import ACKS_ALL
+from moldau.replication.durability import ACKS_ALL, counts_records
 from moldau.replication.lane import Lane
 from moldau.replication.partition import Partition
 
@@ -79,6 +79,7 @@ class Known(NamedTuple):
     topic_id: bytes
     acks: int
     timeout_ms: int
+    is_synced: bool  # before it is answered
     answer_head: bytes  # from behind the correlation id to the count of partitions
     answer_tail: bytes  # from behind the partitions
     answer_bytes: int  # the size that it says, but for the partitions
@@ -86,9 +87,9 @@ class Known(NamedTuple):
 
 
 class Uncommitted(Later):
-    """An answer that waits until its batches are committed."""
+    """An answer that waits until its batches are committed and synced."""
 
-    __slots__ = ("_correlation_id", "_left", "_outcomes", "_repeats", "_targets", "deadline", "known")
+    __slots__ = ("_correlation_id", "_left", "_outcomes", "_repeats", "_syncing", "_targets", "deadline", "known")
 
     def __init__(
         self,
@@ -105,12 +106,16 @@ class Uncommitted(Later):
         self._correlation_id = correlation_id
         self._targets = targets
         self._outcomes = outcomes
-        self._left = 0
+        self._left = 0  # partitions that are not committed
+        self._syncing: asyncio.Future[frozenset[Log]] | None = None
         self.deadline = deadline
 
-    def wait(self, awaited: list[tuple[Partition, int]]) -> None:
-        """Until these partitions are committed up to these offsets."""
+    def wait(self, awaited: list[tuple[Partition, int]], syncing: "asyncio.Future[frozenset[Log]] | None") -> None:
+        """Until these partitions are committed up to these offsets, and until this disk has them."""
         self._left = len(awaited)
+        self._syncing = syncing
+        if syncing is not None:
+            syncing.add_done_callback(self._synced)
         for partition, next_offset in awaited:
             partition.wait_for_commit(next_offset, self)
 
@@ -120,22 +125,33 @@ class Uncommitted(Later):
         if error is not ErrorCode.NONE:
             self._fail([partition], error)
         self._left -= 1
-        if not self._left:
-            self._complete()
+        self._complete_if_safe()
+
+    def _synced(self, done: "asyncio.Future[frozenset[Log]]") -> None:
+        self._syncing = None
+        failed = done.result()
+        if failed:
+            lost = [lane.partition for _, lane, _, _ in self._targets if lane.log in failed]
+            self._fail(lost, ErrorCode.KAFKA_STORAGE_ERROR)
+        self._complete_if_safe()
 
     def time_is_up(self) -> None:
+        """For the other replicas; this disk answers, or fails."""
         late = [partition for partition, _ in _awaited(self._targets, self._outcomes)]
         for partition in late:
             partition.forget(self)
         self._fail(late, ErrorCode.REQUEST_TIMED_OUT)
-        self._complete()
+        self._left = 0
+        self._complete_if_safe()
 
     def _fail(self, partitions: Sequence[Partition], error: ErrorCode) -> None:
         for position, (_, lane, _, _) in enumerate(self._targets):
             if lane.partition in partitions and isinstance(self._outcomes[position], AppendResult):
                 self._outcomes[position] = ApiError(error, "it is in the log, and was not committed")
 
-    def _complete(self) -> None:
+    def _complete_if_safe(self) -> None:
+        if self._left or self._syncing is not None:
+            return
         answer = self._repeats.answer(self.known, self._correlation_id, self._targets, self._outcomes)
         self.complete([answer])
 
@@ -186,7 +202,7 @@ class ProduceRepeats:
                     is_committed = False
         except ApiError:
             pass  # the long way meets it again, and tells it
-        if len(offsets) == len(targets) and (is_committed or known.acks != ACKS_ALL):
+        if len(offsets) == len(targets) and (known.acks != ACKS_ALL or (is_committed and not known.is_synced)):
             parts.append(known.answer_tail)
             return b"".join(parts)
         outcomes: list[Outcome] = [
@@ -211,11 +227,20 @@ class ProduceRepeats:
             except ApiError as error:
                 outcomes.append(error)
         awaited = _awaited(targets, outcomes) if known.acks == ACKS_ALL else []
-        if not awaited:
+        syncing = self._sync(targets, outcomes) if known.is_synced else None
+        if not awaited and syncing is None:
             return self.answer(known, correlation_id, targets, outcomes)
         later = self._when_committed(known, correlation_id, targets, outcomes)
-        later.wait(awaited)
+        later.wait(awaited, syncing)
         return later
+
+    def _sync(self, targets: list[Target], outcomes: list[Outcome]) -> "asyncio.Future[frozenset[Log]] | None":
+        written = [
+            lane.log
+            for (_, lane, _, _), outcome in zip(targets, outcomes, strict=True)
+            if isinstance(outcome, AppendResult)
+        ]
+        return self._context.services.durability.when_durable(written, ACKS_ALL)
 
     def answer(self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome]) -> bytes:
         """The whole answer."""
@@ -291,13 +316,13 @@ class ProduceRepeats:
         known.lanes.update(lanes)
 
     def _written(self, request: ProduceRequest, response: ProduceResponse) -> dict[int, Lane]:
-        """Into the partitions that took their batch and need not sync it."""
+        """Into the partitions that took their batch."""
         services, (topic,) = self._context.services, request.topic_data
         name = topic.name if self._version < PRODUCE_BY_TOPIC_ID else services.replicas.name_of(topic.topic_id)
         written: dict[int, Lane] = {}
         for result in response.responses[0].partition_responses:
             partition = None if name is None or result.error_code else services.replicas.find(name, result.index)
-            if partition is not None and services.durability.is_immediate(partition.log, request.acks):
+            if partition is not None and not counts_records(partition.log):
                 written[result.index] = partition.lane
         return written
 
@@ -312,7 +337,8 @@ class ProduceRepeats:
         head = before[: -_COUNT_BYTES - _RESULT_HEAD_BYTES]
         tail = after[len(_RESULT_TAIL) :]
         size = SIZE_BYTES + len(head) + _COUNT_BYTES + len(tail)
-        return Known(topic.name, topic.topic_id, request.acks, request.timeout_ms, head, tail, size, {})
+        is_synced = self._context.services.durability.is_synced(request.acks)
+        return Known(topic.name, topic.topic_id, request.acks, request.timeout_ms, is_synced, head, tail, size, {})
 
 
 def _awaited(targets: list[Target], outcomes: list[Outcome]) -> list[tuple[Partition, int]]:

@@ -26,6 +26,11 @@ class Committer(Protocol):
         ...
 
 
+def counts_records(log: Log) -> bool:
+    """Whether more than the acks decides, as long as the log's configuration stays."""
+    return log.config.flush_messages != LONG_MAX
+
+
 class Durability:
     """Decides which writes wait for a sync."""
 
@@ -35,12 +40,12 @@ class Durability:
         self._acks_all_is_synced = policy == "group"
         self._committer = committer
 
-    def is_immediate(self, log: Log, acks: int) -> bool:
-        """Whether no write with these acks ever waits, as long as the log's configuration stays."""
-        return not (acks == ACKS_ALL and self._acks_all_is_synced) and log.config.flush_messages == LONG_MAX
+    def is_synced(self, acks: int) -> bool:
+        """Whether every write with these acks waits for a sync."""
+        return acks == ACKS_ALL and self._acks_all_is_synced
 
     def when_durable(self, logs: Sequence[Log], acks: int) -> "Future[frozenset[Log]] | None":
         """None if what was appended may be acknowledged now."""
-        if acks != ACKS_ALL or not self._acks_all_is_synced:
+        if not self.is_synced(acks):
             logs = [log for log in logs if log.log_end_offset - log.recovery_point >= log.config.flush_messages]
         return self._committer.commit(logs) if logs else None
