@@ -39,7 +39,7 @@ class Server:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            self._wait_until_itanswers(begun + START_TIMEOUT_S)
+            self._wait_until_it_answers(begun + START_TIMEOUT_S)
         except BaseException:
             self.stop()
             raise
@@ -55,7 +55,7 @@ class Server:
         """Where the server keeps its files."""
         return self.directory / "data"
 
-    def _wait_until_itanswers(self, deadline: float) -> None:
+    def _wait_until_it_answers(self, deadline: float) -> None:
         while not answers(self.port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise ServerDied(f"{self.name} did not come up:\n{self.log.read_text()[-2000:]}")

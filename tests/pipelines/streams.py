@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 
 
 def run_to_end(writer: "DataStreamWriter", checkpoint: Path, mode: str = "append") -> "StreamingQuery":

@@ -20,7 +20,7 @@ from moldau.__main__ import main
 from moldau.pipelines.storage import Storage
 from tests.pipelines.clusters import Cluster
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 
 PIPELINE = """
 name: numbers

@@ -22,7 +22,7 @@ from tests.pipelines.fakes import KINDS, sink, source, spec, view
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 COUNTS = "SELECT word, count(*) AS n FROM rows GROUP BY word"
 
 

@@ -26,7 +26,7 @@ from tests.pipelines.clusters import Cluster, Record
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 HOUR_MS = 3_600_000
 BEGIN_MS = int(datetime(2026, 11, 16, tzinfo=UTC).timestamp() * 1000)
 

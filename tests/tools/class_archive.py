@@ -36,7 +36,7 @@ def _works(bootstrap: str) -> list[tuple[str, ...]]:
 
 
 def _run(options: Sequence[str], command: Iterable[str] = ()) -> None:
-    subprocess.run(["java", *QUICK, *options, "-cp", CLASSPATH, *command], check=True, capture_output=True, timeout=120)
+    subprocess.run(["java", *QUICK, *options, "-cp", CLASSPATH, *command], check=True, capture_output=True, timeout=300)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from bench.process import Server
 from moldau.testing.ports import free_ports
 from tests.clients.java_client import SHARED
 
-TOOL_TIMEOUT_S = 120.0
+TOOL_TIMEOUT_S = 300.0
 GROUPS_TIMEOUT_MS = 60_000
 """By itself the tool for groups waits 5 s for an answer; on a busy machine Java alone may need as long."""
 
