@@ -139,10 +139,12 @@ def test_everything_is_there_after_loading_again() -> None:
         await metadata.create_topic("b", [[1]])
         await metadata.set_broker_configs("", {"log.retention.ms": "7"})
         await metadata.set_broker_configs("1", {"log.retention.ms": "8"})
+        await metadata.alter_group_configs("a/b", lambda _old: {"consumer.session.timeout.ms": "50000"})
         other = world.another_broker()
         await other.load()
         assert other.image == metadata.image
         assert other.image.broker_configs == {"": {"log.retention.ms": "7"}, "1": {"log.retention.ms": "8"}}
+        assert other.image.group_configs == {"a/b": {"consumer.session.timeout.ms": "50000"}}
         assert len(other.image.cluster_id) == 22
 
     run(steps)
@@ -193,6 +195,7 @@ def test_what_another_broker_changes_arrives_with_a_refresh() -> None:
         await other.add_partitions("t", [[1]])
         await other.set_topic_configs("t", {"retention.ms": "9"})
         await other.set_broker_configs("", {"log.retention.ms": "1"})
+        await other.alter_group_configs("..", lambda _old: {"consumer.session.timeout.ms": "50000"})
         await other.register_broker(BROKER._replace(id=2))
         assert "t" not in metadata.image.topics
         assert world.stale_calls > 0

@@ -19,7 +19,7 @@ from moldau.coordinators.record_tables import (
 )
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
-from tests.coordinators.consumer_driver import Consumer, ConsumerDriver, settle, topic_id
+from tests.coordinators.consumer_driver import GROUP, Consumer, ConsumerDriver, settle, topic_id
 
 ASSIGNMENT_INTERVAL_MS = 1_000
 
@@ -119,6 +119,17 @@ def test_a_silent_member_is_thrown_out_after_its_session() -> None:
         one.beat()
     assert set(driver.group.state.members) == {"one"}
     assert len(one.partitions) == 4
+
+
+def test_a_groups_own_session_timeout_holds_from_the_next_heartbeat_on() -> None:
+    driver, one, _two = two_members()
+    own = {"consumer.session.timeout.ms": "60000", "consumer.heartbeat.interval.ms": "15000"}
+    driver.image = driver.image.with_group_configs(GROUP, own)
+    assert one.beat().heartbeat_interval_ms == 15_000
+    driver.pass_time(45_000)
+    assert set(driver.group.state.members) == {"one"}
+    driver.pass_time(15_000)
+    assert set(driver.group.state.members) == set()
 
 
 def test_a_member_that_does_not_let_go_is_thrown_out_after_its_rebalance_timeout() -> None:

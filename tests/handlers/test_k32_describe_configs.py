@@ -7,9 +7,11 @@ import pytest
 from moldau.handlers.config_resources import ResourceType
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from moldau.protocol.messages.k33_alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from tests.handlers.conftest import World
 
 TOPIC, BROKER, LOGGER = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER
+GROUP = ResourceType.GROUP
 
 
 def describe(
@@ -147,3 +149,31 @@ def test_several_resources_are_answered_in_order(world: World) -> None:
     results = world.ask(DescribeConfigsRequest(resources=resources)).results
     assert [(each.resource_type, each.resource_name) for each in results] == asked
     assert [each.error_code for each in results] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, 0]
+
+
+def test_a_group_that_does_not_exist_has_the_brokers_settings(world: World) -> None:
+    found = {each.name: each.value for each in describe(world, GROUP, "nobody").configs}
+    assert found == {
+        "consumer.assignment.interval.ms": "1000",
+        "consumer.heartbeat.interval.ms": "5000",
+        "consumer.session.timeout.ms": "45000",
+    }
+    default = entry(world, GROUP, "nobody", "consumer.session.timeout.ms", synonyms=True)
+    assert (default.config_source, default.read_only, default.is_sensitive) == (5, False, False)
+    assert chain(default) == [("group.consumer.session.timeout.ms", "45000", 5)]
+
+
+def test_a_groups_own_value_comes_before_the_brokers(world: World) -> None:
+    config = AlterableConfig(name="consumer.session.timeout.ms", value="50000")
+    resource = AlterConfigsResource(resource_type=GROUP, resource_name="g", configs=[config])
+    assert world.ask(AlterConfigsRequest(resources=[resource])).responses[0].error_code == 0
+    found = entry(world, GROUP, "g", "consumer.session.timeout.ms", synonyms=True)
+    assert (found.value, found.config_source) == ("50000", 8)
+    assert chain(found) == [
+        ("consumer.session.timeout.ms", "50000", 8),
+        ("group.consumer.session.timeout.ms", "45000", 5),
+    ]
+
+
+def test_all_groups_together_have_no_configuration(world: World) -> None:
+    assert describe(world, GROUP, "").error_code == ErrorCode.INVALID_REQUEST

@@ -15,6 +15,7 @@ from moldau.protocol.messages.k44_incremental_alter_configs import (
 from tests.handlers.conftest import World
 
 TOPIC, BROKER, LOGGER = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER
+GROUP = ResourceType.GROUP
 SET, DELETE, APPEND, SUBTRACT = range(4)
 Operations = list[tuple[str, int, str | None]]
 
@@ -201,3 +202,37 @@ def test_what_a_logger_cannot_be_is_refused(
     level = logging.root.level
     assert alter(world, resource(LOGGER, name, [operation])) == [code]
     assert logging.root.level == level
+
+
+@pytest.mark.parametrize("group", ["g", "a/b c", "..", "%2E", "\u010d"])
+def test_a_group_of_any_name_is_configured_whether_it_exists_or_not(world: World, group: str) -> None:
+    first: Operations = [("consumer.session.timeout.ms", SET, "50000"), ("nope", DELETE, None)]
+    assert alter(world, resource(GROUP, group, first)) == [0]
+    assert alter(world, resource(GROUP, group, [("consumer.heartbeat.interval.ms", SET, "15000")])) == [0]
+    assert world.image.group_configs == {
+        group: {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "15000"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "operation", "value"),
+    [
+        ("consumer.session.timeout.ms", SET, "1000"),
+        ("consumer.heartbeat.interval.ms", APPEND, "1"),
+        ("retention.ms", SET, "1"),
+    ],
+)
+def test_a_wrong_property_of_a_group_is_an_invalid_config(world: World, name: str, operation: int, value: str) -> None:
+    assert alter(world, resource(GROUP, "g", [(name, operation, value)])) == [ErrorCode.INVALID_CONFIG]
+    assert world.image.group_configs == {}
+
+
+def test_there_is_no_configuration_of_all_groups(world: World) -> None:
+    operations: Operations = [("consumer.session.timeout.ms", SET, "50000")]
+    assert alter(world, resource(GROUP, "", operations)) == [ErrorCode.INVALID_REQUEST]
+
+
+def test_validate_only_leaves_a_group_as_it_is(world: World) -> None:
+    operations: Operations = [("consumer.session.timeout.ms", SET, "50000")]
+    assert alter(world, resource(GROUP, "g", operations), validate_only=True) == [0]
+    assert world.image.group_configs == {}

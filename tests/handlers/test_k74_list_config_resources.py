@@ -3,6 +3,11 @@
 import pytest
 
 from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.k44_incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from moldau.protocol.messages.k74_list_config_resources import ListConfigResourcesRequest
 from tests.handlers.conftest import World
 
@@ -33,6 +38,18 @@ def test_types_choose(world: World) -> None:
     assert resources(world, TOPIC, TOPIC) == {(TOPIC, "t")}
     assert resources(world, BROKER, LOGGER) == {(BROKER, "1"), (LOGGER, "1")}
     assert resources(world, CLIENT_METRICS, GROUP) == set()
+
+
+def test_a_group_is_listed_while_it_has_set_something(world: World) -> None:
+    def set_session_timeout(operation: int, value: str | None) -> None:
+        config = AlterableConfig(name="consumer.session.timeout.ms", config_operation=operation, value=value)
+        resource = AlterConfigsResource(resource_type=GROUP, resource_name="g", configs=[config])
+        assert world.ask(IncrementalAlterConfigsRequest(resources=[resource])).responses[0].error_code == 0
+
+    set_session_timeout(0, "50000")
+    assert resources(world, GROUP) == {(GROUP, "g")}
+    set_session_timeout(1, None)
+    assert resources(world, GROUP) == set()
 
 
 @pytest.mark.parametrize("type_", [0, 3, 99])

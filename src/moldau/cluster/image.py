@@ -82,7 +82,8 @@ class TopicImage(NamedTuple):
 
 
 class ClusterImage(NamedTuple):
-    """The cluster. `broker_configs` are the dynamic ones by broker id as text, "" for the whole cluster's."""
+    """The cluster. `broker_configs` are the dynamic ones by broker id as text, "" for the whole cluster's;
+    `group_configs` are those of groups that have any, whether there is such a group or not."""
 
     cluster_id: str = ""
     controller_id: int = -1
@@ -91,6 +92,7 @@ class ClusterImage(NamedTuple):
     topic_names_by_id: Mapping[bytes, str] = {}
     broker_configs: Mapping[str, Mapping[str, str]] = {}
     controller_epoch: int = 0
+    group_configs: Mapping[str, Mapping[str, str]] = {}
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
         name = self.topic_names_by_id.get(topic_id)
@@ -149,8 +151,17 @@ class ClusterImage(NamedTuple):
         return self._replace(brokers={id_: broker for id_, broker in self.brokers.items() if id_ != broker_id})
 
     def with_broker_configs(self, entity: str, configs: Mapping[str, str]) -> "ClusterImage":
-        others = {name: values for name, values in self.broker_configs.items() if name != entity}
-        return self._replace(broker_configs={**others, entity: dict(configs)} if configs else others)
+        return self._replace(broker_configs=_reconfigured(self.broker_configs, entity, configs))
+
+    def with_group_configs(self, group: str, configs: Mapping[str, str]) -> "ClusterImage":
+        return self._replace(group_configs=_reconfigured(self.group_configs, group, configs))
+
+
+def _reconfigured(
+    known: Mapping[str, Mapping[str, str]], entity: str, configs: Mapping[str, str]
+) -> Mapping[str, Mapping[str, str]]:
+    others = {name: values for name, values in known.items() if name != entity}
+    return {**others, entity: dict(configs)} if configs else others
 
 
 def _renamed(

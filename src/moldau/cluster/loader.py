@@ -25,11 +25,12 @@ class Changes(NamedTuple):
     partitions: dict[str, set[int]]
     topic_configs: set[str]
     broker_configs: set[str]
+    group_configs: set[str]
 
 
 def classify(paths: Iterable[str]) -> Changes:
     """A path of a level above single entities means that anything may have changed."""
-    changes = Changes(False, False, set(), set(), {}, set(), set())
+    changes = Changes(False, False, set(), set(), {}, set(), set(), set())
     for path in paths:
         match path.split("/")[1:]:
             case ["controller" | "controller_epoch"]:
@@ -44,7 +45,9 @@ def classify(paths: Iterable[str]) -> Changes:
                 changes.topic_configs.add(topic)
             case ["config", "brokers", entity]:
                 changes.broker_configs.add("" if entity == znodes.WHOLE_CLUSTER else entity)
-            case ["brokers" | "config"] | ["brokers", "ids" | "topics"] | ["config", "topics" | "brokers"]:
+            case ["config", "groups", entity]:
+                changes.group_configs.add(znodes.parse_group_entity(entity))
+            case ["brokers" | "config"] | ["brokers", "ids" | "topics"] | ["config", "topics" | "brokers" | "groups"]:
                 changes = changes._replace(everything=True)
     return changes
 
@@ -66,6 +69,7 @@ class Reading(NamedTuple):
     states: Mapping[str, Mapping[int, PartitionImage]]
     topic_configs: Mapping[str, Mapping[str, str]]
     broker_configs: Mapping[str, Mapping[str, str]]
+    group_configs: Mapping[str, Mapping[str, str]]
 
     def applied_to(self, image: ClusterImage) -> ClusterImage:
         """`image` with what was read, where that is newer; what has not changed is the same object."""
@@ -79,6 +83,9 @@ class Reading(NamedTuple):
         for entity, configs in self.broker_configs.items():
             if image.broker_configs.get(entity, {}) != configs:
                 image = image.with_broker_configs(entity, configs)
+        for group, configs in self.group_configs.items():
+            if image.group_configs.get(group, {}) != configs:
+                image = image.with_group_configs(group, configs)
         return image
 
     def _with_brokers(self, image: ClusterImage) -> ClusterImage:
@@ -139,7 +146,17 @@ class MetadataReader:
         brokers = {*map(int, await self._store.children(znodes.BROKER_IDS)), *base.brokers}
         entities = await self._store.children(znodes.BROKER_CONFIGS)
         configs = {"" if name == znodes.WHOLE_CLUSTER else name for name in entities}
-        return Changes(True, True, brokers, topics, {}, set(), {*configs, *base.broker_configs})
+        groups = map(znodes.parse_group_entity, await self._store.children(znodes.GROUP_CONFIGS))
+        return Changes(
+            True,
+            True,
+            brokers,
+            topics,
+            {},
+            set(),
+            {*configs, *base.broker_configs},
+            {*groups, *base.group_configs},
+        )
 
     async def _read(self, base: ClusterImage, changes: Changes) -> Reading:
         controller = Controller(base.controller_id, base.controller_epoch)
@@ -153,6 +170,7 @@ class MetadataReader:
             await self._read_states(base, partitions),
             await self._read_topic_configs(sorted(changes.topic_configs - changes.topics)),
             await self._read_broker_configs(sorted(changes.broker_configs)),
+            await self._read_group_configs(sorted(changes.group_configs)),
         )
 
     async def _read_cluster_id(self) -> str:
@@ -177,6 +195,10 @@ class MetadataReader:
     async def _read_broker_configs(self, entities: Sequence[str]) -> dict[str, dict[str, str]]:
         nodes = await self._read_nodes([znodes.broker_config_path(entity) for entity in entities])
         return {entity: _config(node) for entity, node in zip(entities, nodes, strict=True)}
+
+    async def _read_group_configs(self, groups: Sequence[str]) -> dict[str, dict[str, str]]:
+        nodes = await self._read_nodes([znodes.group_config_path(group) for group in groups])
+        return {group: _config(node) for group, node in zip(groups, nodes, strict=True)}
 
     async def _read_topics(self, base: ClusterImage, changes: Changes) -> dict[str, TopicImage | None]:
         names = sorted(changes.topics)

@@ -273,6 +273,10 @@ class Metadata:
             znodes.broker_config_path(entity), alter, lambda configs: check_broker_configs(entity, configs), None
         )
 
+    async def alter_group_configs(self, group: str, alter: Alteration) -> None:
+        """As `alter_topic_configs`. `alter` also checks: the limits are the broker's, which is not known here."""
+        await self._alter_config(znodes.group_config_path(group), alter, lambda _configs: None, None)
+
     async def register_broker(self, broker: BrokerInfo) -> BrokerInfo:
         """Say that a broker is alive, for as long as the store's session lasts; returns it with its epoch."""
         path = znodes.broker_path(broker.id)

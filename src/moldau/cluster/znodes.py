@@ -4,6 +4,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote, unquote
 
 from moldau.cluster.image import NO_LEADER, NO_TOPIC_ID, BrokerInfo, Endpoint, PartitionImage
 
@@ -12,6 +13,7 @@ BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -27,6 +29,7 @@ PERSISTENT_PATHS = (
     BROKER_CONFIGS,
     "/config/changes",
     "/config/clients",
+    GROUP_CONFIGS,
     "/config/ips",
     TOPIC_CONFIGS,
     "/config/users",
@@ -63,6 +66,16 @@ def broker_path(broker_id: int) -> str:
 def broker_config_path(entity: str) -> str:
     """`entity` is a broker's id as text, or "" for the whole cluster."""
     return f"{BROKER_CONFIGS}/{entity or WHOLE_CLUSTER}"
+
+
+def group_config_path(group: str) -> str:
+    """Any text may name a group, also one with slashes or of dots alone, which ZooKeeper would not take."""
+    return f"{GROUP_CONFIGS}/{quote(group, safe='').replace('.', '%2E')}"
+
+
+def parse_group_entity(entity: str) -> str:
+    """The group whose configuration is at the node of this name."""
+    return unquote(entity)
 
 
 def id_text(id_: bytes) -> str:

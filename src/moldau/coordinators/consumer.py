@@ -87,7 +87,8 @@ class ConsumerGroup:
 
     @property
     def settings(self) -> ConsumerSettings:
-        return ConsumerSettings.of(self.world.config())
+        own = self.world.image().group_configs.get(self.state.group_id)
+        return ConsumerSettings.of_group(self.world.config(), own)
 
     # the consumer protocol
 

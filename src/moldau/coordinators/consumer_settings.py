@@ -1,9 +1,11 @@
-"""The settings of consumer groups: `group.consumer.*`."""
+"""The settings of consumer groups: `group.consumer.*`, and what a group has set for itself."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 from moldau.coordinators.assignors import ASSIGNORS
+from moldau.core import group_config
 from moldau.core.broker_config import BrokerConfig, broker_key
 
 ASSIGNMENT_INTERVAL_MS = 1_000
@@ -26,6 +28,18 @@ class ConsumerSettings(NamedTuple):
     @classmethod
     def of(cls, config: BrokerConfig) -> "ConsumerSettings":
         return _read(config)
+
+    @classmethod
+    def of_group(cls, config: BrokerConfig, own: Mapping[str, str] | None) -> "ConsumerSettings":
+        """Those of one group; `own` is its configuration, if it has any."""
+        settings = _read(config)
+        if not own:
+            return settings
+        return settings._replace(
+            session_timeout_ms=group_config.group_value(config, own, group_config.SESSION_TIMEOUT_MS),
+            heartbeat_interval_ms=group_config.group_value(config, own, group_config.HEARTBEAT_INTERVAL_MS),
+            assignment_interval_ms=group_config.group_value(config, own, group_config.ASSIGNMENT_INTERVAL_MS),
+        )
 
     @property
     def may_upgrade(self) -> bool:

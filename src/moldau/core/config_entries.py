@@ -27,6 +27,7 @@ from moldau.core.config import (
     parse_value,
     render_value,
 )
+from moldau.core.group_config import GROUP_KEYS, GROUP_SYNONYM, group_value
 from moldau.core.topic_config import BROKER_SYNONYM, SEGMENT_BYTES_FOR_TESTS, TOPIC_KEYS, effective_value
 
 _UNIT_CHAINS = {
@@ -50,6 +51,16 @@ def _topic_entry(broker: BrokerConfig, overrides: Mapping[str, str], key: Config
     if key.name in overrides:
         synonyms = (ConfigSynonym(key.name, overrides[key.name], ConfigSource.DYNAMIC_TOPIC), *synonyms)
     return ConfigEntry(key.name, value, _source(synonyms), False, key.is_sensitive, synonyms, key.type, key.doc)
+
+
+def group_entries(broker: BrokerConfig, overrides: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """Every property of a consumer group, for a group with these overrides on this broker."""
+    for name, key in GROUP_KEYS.items():
+        synonyms = _synonyms(broker, GROUP_SYNONYM[name])
+        if name in overrides:
+            synonyms = (ConfigSynonym(name, overrides[name], ConfigSource.GROUP), *synonyms)
+        value = render_value(group_value(broker, overrides, name))
+        yield ConfigEntry(name, value, _source(synonyms), False, key.is_sensitive, synonyms, key.type, key.doc)
 
 
 def broker_entries(broker: BrokerConfig) -> Iterator[ConfigEntry]:

@@ -1,4 +1,4 @@
-"""What has a configuration: topics, brokers and brokers' loggers; described and altered by keys 32, 33 and 44.
+"""What has a configuration: topics, brokers, brokers' loggers and groups; described and altered by keys 32, 33 and 44.
 
 A change is a function from the old properties to the new ones, so that it can be tried (`validate_only`), and be made
 again when somebody else changed the same resource first. All of the outcome is checked, not only what is new in it.
@@ -9,8 +9,9 @@ from enum import IntEnum
 
 from moldau.cluster.metadata import check_broker_configs, check_topic_configs
 from moldau.cluster.topic_names import validate_topic_name
-from moldau.core.config import ConfigEntry
-from moldau.core.config_entries import broker_entries, default_broker_entries, topic_entries
+from moldau.core.config import ConfigEntry, ConfigError
+from moldau.core.config_entries import broker_entries, default_broker_entries, group_entries, topic_entries
+from moldau.core.group_config import validate_group
 from moldau.handlers import broker_loggers
 from moldau.handlers.context import Services
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -43,15 +44,19 @@ def describe(type_: int, name: str, services: Services) -> Iterator[ConfigEntry]
     if type_ == ResourceType.BROKER_LOGGER:
         check_logger_name(name, services)
         return broker_loggers.entries()
+    if type_ == ResourceType.GROUP:
+        return group_entries(services.config, _group_configs(name, services))
     raise unknown_type(type_)
 
 
 async def alter(type_: int, name: str, change: Change, services: Services, *, validate_only: bool) -> None:
-    """Change a topic's or broker's own properties; raises ApiError."""
+    """Change a topic's, broker's or group's own properties; raises ApiError."""
     if type_ == ResourceType.TOPIC:
         await _alter_topic(name, change, services, validate_only)
     elif type_ == ResourceType.BROKER:
         await _alter_broker(name, change, services, validate_only)
+    elif type_ == ResourceType.GROUP:
+        await _alter_group(name, change, services, validate_only)
     else:
         raise unknown_type(type_)
 
@@ -73,6 +78,31 @@ async def _alter_broker(name: str, change: Change, services: Services, validate_
     check_broker_configs(name, new)
     if not validate_only:
         await services.metadata.alter_broker_configs(name, change)
+
+
+async def _alter_group(name: str, change: Change, services: Services, validate_only: bool) -> None:
+    def checked(old: Configs) -> Configs:
+        new = change(old)
+        _check_group_configs(new, services)
+        return new
+
+    checked(_group_configs(name, services))
+    if not validate_only:
+        await services.metadata.alter_group_configs(name, checked)
+
+
+def _check_group_configs(configs: Configs, services: Services) -> None:
+    try:
+        validate_group(services.config, configs)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _group_configs(name: str, services: Services) -> Configs:
+    """A group need not exist to have a configuration."""
+    if name == "":
+        raise ApiError(ErrorCode.INVALID_REQUEST, "there is no configuration of all groups: set the broker's defaults")
+    return services.metadata.image.group_configs.get(name, {})
 
 
 def _check_fixed(old: Configs, new: Configs) -> None:

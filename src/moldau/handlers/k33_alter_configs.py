@@ -3,11 +3,12 @@
 Replaces the whole of a resource's own properties by those of the request: what is not named goes back to its default.
 Takes effect before the answer. Superseded by IncrementalAlterConfigs, which is the safer one to use.
 
-- A null value, a property or a resource that comes twice: INVALID_REQUEST. A bad value for a topic is INVALID_CONFIG;
-  for a broker, also a property that cannot change at run time, INVALID_REQUEST: Kafka's codes both.
+- A null value, a property or a resource that comes twice: INVALID_REQUEST. A bad value for a topic or a group is
+  INVALID_CONFIG; for a broker, also a property that cannot change at run time, INVALID_REQUEST: Kafka's codes both.
 - `validate_only` checks and changes nothing.
 
-Gaps: loggers are altered by key 44 only, as in Kafka; client metrics and groups have no configuration yet.
+Gaps: loggers are altered by key 44 only, as in Kafka; client metrics have no configuration yet; of groups,
+only `consumer.*`.
 """
 
 from moldau.handlers.config_resources import alter

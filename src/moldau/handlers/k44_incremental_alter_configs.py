@@ -1,17 +1,18 @@
 """IncrementalAlterConfigs, versions 0 to 1 (KIP-339).
 
 Sets, deletes, appends to and subtracts from single properties of topics, of this broker, of all brokers (the broker
-named "") and of this broker's loggers (KIP-412); the others stay. Takes effect before the answer.
+named ""), of groups (KIP-848) and of this broker's loggers (KIP-412); the others stay. Takes effect before the answer.
 
 - Append and subtract are for lists and start from the value in force; an item is never there twice. For any other
   property INVALID_CONFIG.
 - Nothing of a resource is changed if anything about it is wrong; the other resources of the request are.
 - A property or a resource that comes twice, a null value where one is needed: INVALID_REQUEST. A bad value for a topic
-  is INVALID_CONFIG; for a broker, also a property that cannot change at run time, INVALID_REQUEST: Kafka's codes both.
+  or a group is INVALID_CONFIG; for a broker, also a property that cannot change at run time, INVALID_REQUEST: all of
+  them Kafka's codes.
 - To delete what is not set is no error. `validate_only` checks and changes nothing.
 
-Gaps: client metrics and groups have no configuration yet: INVALID_REQUEST. Kafka appends to a property's default, not
-to what the broker has set for it.
+Gaps: client metrics have no configuration yet: INVALID_REQUEST; of groups, only `consumer.*`. Kafka appends to a
+property's default, not to what the broker has set for it.
 """
 
 from enum import IntEnum

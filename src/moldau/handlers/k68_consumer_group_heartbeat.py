@@ -10,9 +10,10 @@ that is news to it, its partitions. The broker assigns: `uniform` or `range`, as
 - The heartbeat interval of an answer is shorter while the group settles (`coordinators/consumer_pace.py`), and at most
   `group.consumer.heartbeat.interval.ms`, which Kafka always names.
 - Targets are computed at most once in `group.consumer.assignment.interval.ms` (KIP-1263).
+- A group's own `consumer.*` properties hold from the next heartbeat of each member on.
 
-Gaps: settings of single groups (`consumer.session.timeout.ms` of a group resource) are not looked at. A regular
-expression is resolved at once and not in the background, so its topics are there one heartbeat sooner than in Kafka.
+Gaps: a regular expression is resolved at once and not in the background, so its topics are there one heartbeat sooner
+than in Kafka.
 """
 
 from moldau.coordinators.consumer import validate_heartbeat

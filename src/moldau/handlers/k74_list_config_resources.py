@@ -3,8 +3,8 @@
 What has a configuration that can be described. Version 0 is ListClientMetricsResources (KIP-714) and finds none: there
 are no client metrics subscriptions yet.
 
-- 1+: topics, brokers and brokers' loggers by type, all of them if no type is asked for (KIP-1142); groups have no
-  configuration yet. A type that nobody knows is UNSUPPORTED_VERSION.
+- 1+: topics, brokers, brokers' loggers, and groups that have set something, by type, all of them if no type is asked
+  for (KIP-1142). A type that nobody knows is UNSUPPORTED_VERSION.
 """
 
 from collections.abc import Iterable
@@ -43,4 +43,6 @@ def _names(type_: ResourceType, image: ClusterImage) -> Iterable[str]:
         return image.topics
     if type_ in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return map(str, image.brokers)
+    if type_ is ResourceType.GROUP:
+        return image.group_configs
     return ()
