@@ -1,9 +1,11 @@
+import pytest
+
 from moldau.broker.groups import OFFSETS_TOPIC
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from tests.handlers.conftest import BROKER_ID, World
 
-GROUP, TRANSACTION = 0, 1
+GROUP, TRANSACTION, SHARE = range(3)
 
 
 def test_the_coordinator_is_told_at_the_clients_listener(world: World) -> None:
@@ -25,7 +27,11 @@ def test_the_topic_of_the_offsets_is_made_at_the_first_question(world: World) ->
     assert topic.configs["segment.bytes"] == "104857600"
 
 
-def test_a_kind_of_coordinator_that_we_lack_is_refused(world: World) -> None:
-    (found,) = world.ask(FindCoordinatorRequest(coordinator_keys=["t"], key_type=TRANSACTION)).coordinators
-    assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
-    assert world.ask(FindCoordinatorRequest(key="t", key_type=TRANSACTION), 2).error_code == ErrorCode.INVALID_REQUEST
+@pytest.mark.parametrize(
+    ("key_type", "code"),
+    [(TRANSACTION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), (SHARE, ErrorCode.INVALID_REQUEST)],
+)
+def test_a_kind_of_coordinator_that_we_lack_is_refused_for_good(world: World, key_type: int, code: ErrorCode) -> None:
+    (found,) = world.ask(FindCoordinatorRequest(coordinator_keys=["t"], key_type=key_type)).coordinators
+    assert (found.error_code, found.node_id) == (code, -1)
+    assert world.ask(FindCoordinatorRequest(key="t", key_type=key_type), 2).error_code == code

@@ -6,8 +6,9 @@ the listener that the client came through. The topic is made at the first such q
 - 4+: many keys in one request, each with its own result (KIP-699).
 - COORDINATOR_NOT_AVAILABLE: the partition has no leader now.
 
-Gaps: coordinators of transactions (key type 1) and of share groups (2) do not exist yet: INVALID_REQUEST, which
-clients do not retry.
+Gaps: coordinators of transactions (key type 1) do not exist yet: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, at which both
+the Java client and librdkafka stop; librdkafka asks again for ever at any code but this and the cluster's. Nor do those
+of share groups (2): INVALID_REQUEST.
 """
 
 from moldau.handlers.context import RequestContext
@@ -15,7 +16,7 @@ from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k10_find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 FIND_MANY_KEYS = 4  # KIP-699
-GROUP = 0
+GROUP, TRANSACTION = 0, 1
 NO_NODE = -1
 
 
@@ -36,12 +37,17 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> Fi
 async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
     try:
         if key_type != GROUP:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type} here")
+            raise ApiError(_refusal(key_type), f"there are no coordinators of type {key_type} here")
         return await _coordinator(key, context)
     except ApiError as error:
         return Coordinator(
             key=key, node_id=NO_NODE, host="", port=-1, error_code=error.code, error_message=error.message
         )
+
+
+def _refusal(key_type: int) -> ErrorCode:
+    is_transaction = key_type == TRANSACTION
+    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_transaction else ErrorCode.INVALID_REQUEST
 
 
 async def _coordinator(group_id: str, context: RequestContext) -> Coordinator:
