@@ -9,7 +9,16 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
 
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.k00_produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from moldau.records.batch import Record, build_batch
 from moldau.testing import ClusterInThread
+from tests.broker.raw import RawClient
 
 TIMEOUT_S = 20.0
 QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "log_level": 0}
@@ -198,3 +207,21 @@ def test_a_topic_deleted_while_a_broker_is_away_does_not_come_back_with_it(molda
     assert send(Producer({"bootstrap.servers": moldau_cluster.bootstrap, **QUICK}), "t", b"new") == [0]
     assert read(moldau_cluster.bootstrap, "t", 1) == [b"new"]
     assert not (Path(moldau_cluster.brokers[3].data) / "t-0").exists()
+
+
+@pytest.mark.parametrize("version", [9, 12, 13])
+def test_a_broker_that_has_no_replica_says_who_leads(moldau_cluster: ClusterInThread, version: int) -> None:
+    create(moldau_cluster, "t", replicas=1)
+    leader = moldau_cluster.wait_for_leader("t")
+    other = moldau_cluster.brokers[leader % len(moldau_cluster.brokers) + 1]
+    wait_for(lambda: "t" in other.image.topics)
+    data = PartitionProduceData(index=0, records=build_batch([Record(0, 0, None, b"x", ())]))
+    topic = TopicProduceData(name="t", topic_id=other.image.topics["t"].topic_id, partition_data=[data])
+    with RawClient(other.bootstrap) as client:
+        request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic])
+        answer = client.ask(0, version, request, ProduceResponse)
+    (refused,) = answer.responses[0].partition_responses
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if version >= 10:  # KIP-951
+        assert refused.current_leader.leader_id == leader
+        assert [each.node_id for each in answer.node_endpoints] == [leader]

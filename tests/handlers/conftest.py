@@ -59,7 +59,7 @@ class World:
             config=config,
             clock=self.clock,
             metadata=self.metadata,
-            replicas=Replicas(),
+            replicas=Replicas(self.metadata),
             logs=logs,
             durability=Durability("os", NothingToCommit()),
             random=random,

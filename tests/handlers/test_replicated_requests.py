@@ -15,6 +15,16 @@ from moldau.protocol.messages.k02_list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from moldau.protocol.messages.k21_delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from moldau.protocol.messages.k23_offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from moldau.replication.partition import Partition
 from tests.handlers.conftest import World
 from tests.handlers.replicated import PRODUCE_VERSION, Replicated, at, turns
@@ -253,3 +263,39 @@ def test_a_new_leader_does_not_tell_an_end_that_may_be_too_low(
 
 async def caught_up(cluster: Replicated, topic_id: bytes) -> None:
     await cluster.replica_fetch(2, at(topic_id, 3, epoch=2, last_epoch=0))
+
+
+# Partitions that only others have
+
+
+@pytest.mark.parametrize("version", [0, 12, PRODUCE_VERSION])
+def test_a_write_to_a_partition_that_is_elsewhere_is_refused_as_not_led(cluster: Replicated, version: int) -> None:
+    topic_id = cluster.create("t", 2, 3)
+    data = PartitionProduceData(index=0, records=cluster.batch())
+    topic = TopicProduceData(name="t", topic_id=topic_id, partition_data=[data])
+    answer = cluster.world.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]), version)
+    (refused,) = answer.responses[0].partition_responses
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("version", [0, 12, 17])
+def test_a_read_of_a_partition_that_is_elsewhere_is_refused_as_not_led(cluster: Replicated, version: int) -> None:
+    cluster.create("t", 2, 3)
+    (refused,) = consume(cluster, "t", 0, version).responses[0].partitions  # type: ignore[attr-defined]
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_offsets_of_a_partition_that_is_elsewhere_are_refused_as_not_led(cluster: Replicated) -> None:
+    cluster.create("t", 2, 3)
+    assert offsets(cluster, LATEST, 9).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    epoch = OffsetForLeaderPartition(partition=0, leader_epoch=0)
+    asked = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[epoch])])
+    assert cluster.world.ask(asked).topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_records_of_a_partition_that_is_elsewhere_are_deleted_by_its_leader_only(cluster: Replicated) -> None:
+    cluster.create("t", 2, 3)
+    partitions = [DeleteRecordsPartition(partition_index=index, offset=0) for index in (0, 1)]
+    answer = cluster.world.ask(DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=partitions)]))
+    codes = [each.error_code for each in answer.topics[0].partitions]
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]

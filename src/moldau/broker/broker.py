@@ -158,7 +158,7 @@ class Broker:
             config=config,
             clock=self._clock,
             metadata=self._metadata,
-            replicas=Replicas(),
+            replicas=Replicas(self._metadata),
             logs=self._logs,
             durability=Durability(config.string("log.flush.policy"), committer),
             random=self._random,

@@ -98,6 +98,14 @@ class Metadata:
         """What is known now."""
         return self._image
 
+    def exists(self, topic: str, index: int) -> bool:
+        """Whether the cluster has this partition, wherever it is."""
+        return self._image.partition(topic, index) is not None
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """The name of the topic that has this id (KIP-516)."""
+        return self._image.topic_names_by_id.get(topic_id)
+
     def subscribe(self, listener: ImageListener) -> Callable[[], None]:
         """Call `listener(old, new)` after every change of the image. Returns what ends it."""
         self._listeners.append(listener)
