@@ -51,6 +51,7 @@ def test_a_read_message_is_an_instance_of_its_table_and_can_be_written() -> None
     read = decode(ProduceResponse, 9, encode(ProduceResponse(throttle_time_ms=3), 9))
     assert isinstance(read, ProduceResponse)
     assert encode(read, 13) == encode(ProduceResponse(throttle_time_ms=3), 13)
+    assert (read.api_key, read.versions, read.flexible) == (0, ProduceResponse.versions, ProduceResponse.flexible)
 
 
 def test_repr_shows_what_differs_from_the_defaults() -> None:

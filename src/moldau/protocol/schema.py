@@ -187,11 +187,13 @@ class Message(Struct):
     flexible: ClassVar[int | None]
 
     def __init_subclass__(
-        cls, *, api_key: int = -1, versions: tuple[int, int] = (0, 0), flexible: int | None = None
+        cls, *, api_key: int = -1, versions: tuple[int, int] | None = None, flexible: int | None = None
     ) -> None:
-        cls.api_key = api_key
-        cls.versions = versions
-        cls.flexible = flexible
+        """A subclass that says nothing, such as the type of what was read, is the same message."""
+        if versions is not None:
+            cls.api_key = api_key
+            cls.versions = versions
+            cls.flexible = flexible
 
 
 def compile_init(cls: type[Struct]) -> Callable[..., None]:
