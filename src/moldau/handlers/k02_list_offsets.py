@@ -4,7 +4,8 @@ Earliest, latest, the first record at or after a timestamp, and the record with 
 `latest` is the high watermark, or the last stable offset for `read_committed`. The targets of tiered storage (8+) are
 answered as by a broker whose log is all local: the local start is the log start, nothing is tiered.
 
-- 0: a list of offsets, one per segment, newest first, as the oldest clients want it.
+- 0: a list of offsets, newest first, as the oldest clients want it: the end, which is of now, and the start of each
+  segment. A timestamp is compared with when the segment's file was written, not with the records'.
 - 4+: leader epochs are checked and told (KIP-320).
 - A leader that is new and does not know yet how much is committed answers OFFSET_NOT_AVAILABLE (5+) or
   LEADER_NOT_AVAILABLE rather than an offset below one that was told before (KIP-207).
@@ -60,7 +61,7 @@ def _partition(
         partition = context.services.replicas.get(topic, index)
         partition.check_leader_epoch(asked.current_leader_epoch)
         if context.api_version == OFFSETS_IN_A_LIST:
-            offsets = _segment_offsets(partition, asked.timestamp, asked.max_num_offsets)
+            offsets = _segment_offsets(partition, asked, context.services.clock.now_ms())
             return ListOffsetsPartitionResponse(partition_index=index, old_style_offsets=offsets)
         offset, timestamp, epoch = _find(partition, asked.timestamp, _end(partition, request))
         if request.replica_id < 0 and (asked.timestamp == LATEST or offset < 0):
@@ -104,12 +105,11 @@ def _find(partition: Partition, timestamp: int, end: int) -> Found:
     return found if found is not None and found[0] < end else NOTHING
 
 
-def _segment_offsets(partition: Partition, timestamp: int, count: int) -> list[int]:
-    log = partition.log
-    if timestamp == EARLIEST:
-        return [log.log_start_offset][:count]
-    latest = timestamp == LATEST
-    offsets = {
-        max(each.base_offset, log.log_start_offset) for each in log.segments if latest or each.max_timestamp < timestamp
-    }
-    return sorted(offsets | ({partition.high_watermark} if latest else set()), reverse=True)[:count]
+def _segment_offsets(partition: Partition, asked: ListOffsetsPartition, now_ms: int) -> list[int]:
+    log, end = partition.log, partition.high_watermark
+    if asked.timestamp == EARLIEST:
+        return [log.log_start_offset][: asked.max_num_offsets]
+    written = [(max(each.base_offset, log.log_start_offset), each.modified_ms()) for each in log.segments]
+    is_latest = asked.timestamp == LATEST
+    offsets = {min(offset, end) for offset, at in [*written, (end, now_ms)] if is_latest or at <= asked.timestamp}
+    return sorted(offsets, reverse=True)[: asked.max_num_offsets]

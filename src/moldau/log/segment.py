@@ -275,6 +275,10 @@ class Segment:
         """For retention: the youngest record's time, or the file's where records have none."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
+        return self.modified_ms()
+
+    def modified_ms(self) -> int:
+        """When the file was last written to, whatever the records say."""
         return self._files.modified_ms(self.path)
 
     def _load_max_timestamp(self) -> None:
