@@ -94,6 +94,7 @@ clean: ## remove everything that make made
 .venv/.installed: .venv/.created requirements/dev.txt pyproject.toml
 	$(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements/dev.txt
 	$(UV) pip install -q --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m compileall -q src  # as an installer does: where Python may write no bytecode, a start takes twice as long
 	@touch $@
 
 # Other stream processors want other versions of what we use.
