@@ -176,6 +176,20 @@ def test_one_proposal_at_a_time() -> None:
     assert leader.store.proposals == [(1, 2), (1, 2, 3)]
 
 
+def test_a_replica_that_was_too_slow_is_not_in_sync_again_before_it_fetches() -> None:
+    leader = Leader(isr=(1, 2), replicas=(1, 2), min_isr=2)
+    leader.fetched(2, 0)
+    leader.append()
+    leader.clock.advance(LAG_MS + 1)
+    leader.partition.check_lag(leader.clock.monotonic_ms(), LAG_MS)
+    leader.store.take(leader.partition)
+    assert leader.partition.in_sync_replicas == (1,)
+    leader.partition.consider_joiners()
+    assert leader.store.proposals == [(1,)], "nothing was heard of it, though it has all that is committed"
+    leader.fetched(2, 0)
+    assert leader.store.proposals == [(1,), (1, 2)]
+
+
 def test_a_leaver_counts_until_the_store_has_let_it_go() -> None:
     leader = Leader()
     leader.append(1)

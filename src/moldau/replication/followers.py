@@ -16,6 +16,7 @@ class FollowerState:
     __slots__ = (
         "behind_since_ms",
         "broker_epoch",
+        "is_given_up",
         "last_fetch_ms",
         "leader_end_at_last_fetch",
         "log_end_offset",
@@ -31,6 +32,7 @@ class FollowerState:
         self.behind_since_ms: int | None = now_ms
         self.last_fetch_ms = now_ms
         self.leader_end_at_last_fetch = UNKNOWN
+        self.is_given_up = False  # behind for too long, and not heard of since
 
     def __repr__(self) -> str:
         return f"FollowerState({self.replica_id}, end {self.log_end_offset}, behind since {self.behind_since_ms})"
@@ -44,6 +46,7 @@ class FollowerState:
         elif self.behind_since_ms is not None and offset >= self.leader_end_at_last_fetch > UNKNOWN:
             self.behind_since_ms = max(self.behind_since_ms, self.last_fetch_ms)
         self.last_fetch_ms = now_ms
+        self.is_given_up = False
         self.leader_end_at_last_fetch = leader_end
         self.log_start_offset = log_start
         moved = offset != self.log_end_offset

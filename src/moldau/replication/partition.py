@@ -259,7 +259,8 @@ class Partition(Replica):
     def consider_joiners(self) -> None:
         """Let somebody in who could not join when it last fetched: if it has all, it may not fetch again soon."""
         for follower in self.followers.values():
-            if follower.replica_id not in self.maximal_isr and self._may_join(follower):
+            is_out = follower.replica_id not in self.maximal_isr
+            if is_out and not follower.is_given_up and self._may_join(follower):
                 self._propose((*self.in_sync_replicas, follower.replica_id))
 
     def _may_join(self, follower: FollowerState) -> bool:
@@ -279,9 +280,12 @@ class Partition(Replica):
         """Wish those out of the in-sync replicas that have been behind for too long."""
         if self.pending_isr is not None or self._isr_changes is None:
             return
-        slow = {each.replica_id for each in self._waited_for if each.is_behind(now_ms, lag_ms)}
+        slow = [each for each in self._waited_for if each.is_behind(now_ms, lag_ms)]
         if slow:
-            self._propose(tuple(each for each in self.in_sync_replicas if each not in slow))
+            for follower in slow:
+                follower.is_given_up = True
+            out = {follower.replica_id for follower in slow}
+            self._propose(tuple(each for each in self.in_sync_replicas if each not in out))
 
     def _propose(self, isr: tuple[int, ...]) -> None:
         self.pending_isr = isr
