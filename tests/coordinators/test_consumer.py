@@ -18,6 +18,7 @@ from moldau.coordinators.record_tables import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.messages.k13_leave_group import LeaveGroupRequest, MemberIdentity
 from moldau.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from tests.coordinators.consumer_driver import GROUP, Consumer, ConsumerDriver, settle, topic_id
 
@@ -269,6 +270,34 @@ def test_a_static_member_that_does_not_come_back_loses_its_partitions() -> None:
     one.leave(-2)
     driver.pass_time(45_000)
     assert driver.group.state_name == "Empty"
+
+
+def remove(driver: ConsumerDriver, *members: MemberIdentity) -> list[int]:
+    outcome, promise = driver.group.leave(LeaveGroupRequest(group_id=GROUP, members=list(members)))
+    driver.apply(outcome)
+    return [member.error_code for member in promise.value.members]
+
+
+def test_an_administrator_removes_a_static_member_by_its_instance_id() -> None:
+    driver = ConsumerDriver({"t": 1})
+    one = Consumer(driver, "one", "t", instance_id="i")
+    one.join()
+    assert remove(driver, MemberIdentity(group_instance_id="i")) == [ErrorCode.NONE]
+    assert driver.group.state_name == "Empty"
+    with refusal(ErrorCode.UNKNOWN_MEMBER_ID):
+        one.beat()
+
+
+def test_an_administrator_removes_members_by_their_ids_and_hears_of_those_that_are_not_there() -> None:
+    driver = ConsumerDriver({"t": 2})
+    one, two = Consumer(driver, "one", "t"), Consumer(driver, "two", "t")
+    one.join()
+    two.join()
+    settle(driver, one, two)
+    codes = remove(driver, MemberIdentity(member_id="two"), MemberIdentity(member_id="three"))
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
+    settle(driver, one)
+    assert one.partitions == {("t", 0), ("t", 1)}
 
 
 def test_most_members_choose_the_assignor() -> None:

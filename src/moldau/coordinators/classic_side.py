@@ -181,20 +181,26 @@ def leave(group: "ConsumerGroup", request: LeaveGroupRequest) -> Decision[LeaveG
 
 
 def _leaving(group: "ConsumerGroup", identity: MemberIdentity) -> ConsumerMember:
-    """An administrator removes a static member by its instance id alone."""
+    """Of either protocol, as in Kafka: the admin client sends LeaveGroup to take members out of any consumer group.
+
+    It names a static member by its instance id alone.
+    """
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if instance_id is not None and member_id == NO_MEMBER_ID:
         member_id = group.state.static_members.get(instance_id, NO_MEMBER_ID)
-    return _classic_member(group, member_id, instance_id)[0]
+    return _member(group, member_id, instance_id)
+
+
+def _member(group: "ConsumerGroup", member_id: str, instance_id: str | None) -> ConsumerMember:
+    if instance_id is None:
+        return group.existing_member(member_id)
+    return group.known_static(group.state.static_member(instance_id), instance_id, member_id)
 
 
 def _classic_member(
     group: "ConsumerGroup", member_id: str, instance_id: str | None
 ) -> tuple[ConsumerMember, ClassicMemberMetadata]:
-    if instance_id is None:
-        member = group.existing_member(member_id)
-    else:
-        member = group.known_static(group.state.static_member(instance_id), instance_id, member_id)
+    member = _member(group, member_id, instance_id)
     if member.classic is None:
         raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} does not use the classic protocol")
     return member, member.classic

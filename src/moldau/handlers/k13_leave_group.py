@@ -1,7 +1,8 @@
-"""LeaveGroup, versions 0 to 5: members leave a classic group at once instead of by their silence.
+"""LeaveGroup, versions 0 to 5: members leave a group at once instead of by their silence.
 
 - 0-2: one member, whose error is the answer's. 3+: many, each with its own result (KIP-345); a static member may be
   removed by its instance id alone. 5+: a reason, which changes nothing.
+- Members of the consumer protocol leave by a heartbeat, but an administrator takes them out with this request too.
 - The answer waits until a group that is empty now is written as such.
 """
 
