@@ -142,6 +142,8 @@ log.message.timestamp.type STRING CreateTime c CreateTime/LogAppendTime | Whose 
 log.message.timestamp.before.max.ms LONG 9223372036854775807 c 0.. | How far a timestamp may be in the past.
 log.message.timestamp.after.max.ms LONG 3600000 c 0.. | How far a timestamp may be in the future.
 log.message.timestamp.difference.max.ms LONG 9223372036854775807 c 0.. | Both limits at once, as before Kafka 3.6.
+log.local.retention.bytes LONG -2 c -2.. | Of tiered storage, which is not served here: changes nothing.
+log.local.retention.ms LONG -2 c -2.. | Of tiered storage, which is not served here: changes nothing.
 log.message.downconversion.enable BOOLEAN true c * | Whether old consumers get batches converted to their format.
 log.message.format.version STRING 3.0 - * | Accepted for compatibility: batches are stored in format 2.
 inter.broker.protocol.version STRING 4.3 - * | Accepted for compatibility: brokers negotiate.

@@ -26,6 +26,8 @@ flush.ms LONG 9223372036854775807 log.flush.interval.ms 0.. | Time after which t
 follower.replication.throttled.replicas LIST "" - * | Replicas whose fetching is throttled: partition:broker, or *.
 index.interval.bytes INT 4096 log.index.interval.bytes 0.. | Bytes of log between two index entries.
 leader.replication.throttled.replicas LIST "" - * | Replicas to which sending is throttled: partition:broker, or *.
+local.retention.bytes LONG -2 log.local.retention.bytes -2.. | Of tiered storage: accepted, as Kafka does without it.
+local.retention.ms LONG -2 log.local.retention.ms -2.. | Of tiered storage: accepted, as Kafka does without it.
 max.compaction.lag.ms LONG 9223372036854775807 log.cleaner.max.compaction.lag.ms 1.. | Age that makes cleaning due.
 max.message.bytes INT 1048588 message.max.bytes 0.. | Largest record batch that is taken.
 message.downconversion.enable BOOLEAN true log.message.downconversion.enable * | Whether old consumers are served.
@@ -41,6 +43,8 @@ min.cleanable.dirty.ratio DOUBLE 0.5 log.cleaner.min.cleanable.ratio 0..1 | Shar
 min.compaction.lag.ms LONG 0 log.cleaner.min.compaction.lag.ms 0.. | Age below which records are not compacted.
 min.insync.replicas INT 1 min.insync.replicas 1.. | In-sync replicas without which an acks=all write is refused.
 preallocate BOOLEAN false log.preallocate * | Whether the space of a new segment is reserved at once.
+remote.log.copy.disable BOOLEAN false - * | Of tiered storage: accepted, as Kafka does without it.
+remote.log.delete.on.disable BOOLEAN false - * | Of tiered storage: accepted, as Kafka does without it.
 remote.storage.enable BOOLEAN false - * | Tiered storage, which is not served here: only false is taken.
 retention.bytes LONG -1 log.retention.bytes * | Size of a partition past which old segments go; -1 is no limit.
 retention.ms LONG 604800000 log.retention.ms -1.. | How long records are kept; -1 is for ever.
