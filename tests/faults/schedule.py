@@ -26,15 +26,16 @@ from moldau.testing import invariants
 from moldau.testing.invariants import Kept, Sent, Wait
 from moldau.testing.processes import ClusterOfProcesses
 from moldau.testing.proxy import Links
+from tests.faults.careful import CarefulSender
 from tests.faults.trouble import STORE, Trouble, Troublemaker
 from tests.faults.watching import StateWatcher, watcher_of
-from tests.faults.workload import Member, Reader, Sender
+from tests.faults.workload import BusySender, Member, Reader, Sender
 from tests.zookeeper_ensemble import Ensemble, running_ensemble
 
 BROKERS = 3
 SOLID, MOVING = "solid", "moving"
 CAREFUL = "anna"
-"""Has one request in flight: then librdkafka never sends in a new epoch what may be there already."""
+"""Sends by hand, and never in a new epoch what may be there already."""
 PARTITIONS = {SOLID: 4, MOVING: 2}
 SESSION_TIMEOUT_MS = 2_500
 LIVENESS_BOUND_S = 20.0
@@ -112,8 +113,8 @@ class Schedule:
     def _clients(self) -> list[Sender | Reader | Member]:
         bootstrap = self._cluster.bootstrap
         return [
-            Sender(CAREFUL, bootstrap, self._partitions, self._chance.randrange(2**32), in_flight=1),
-            Sender("bert", bootstrap, self._partitions, self._chance.randrange(2**32)),
+            CarefulSender(CAREFUL, bootstrap, self._partitions, self._chance.randrange(2**32)),
+            BusySender("bert", bootstrap, self._partitions, self._chance.randrange(2**32)),
             Reader("reader", bootstrap, self._partitions),
             *(Member(name, bootstrap, GROUP, list(PARTITIONS), self._log_of(name)) for name in ("one", "two")),
         ]

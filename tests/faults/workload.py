@@ -32,7 +32,7 @@ IMPATIENT = {
 """A client that notices soon what happened: the bound on liveness is the cluster's, not librdkafka's defaults."""
 
 
-class _Client:
+class Client:
     """Work in a thread until told to stop."""
 
     def __init__(self, name: str) -> None:
@@ -58,21 +58,38 @@ class _Client:
         raise NotImplementedError
 
 
-class Sender(_Client):
-    """Sends numbered records to random partitions."""
+class Sender(Client):
+    """Sends numbered records to random partitions, and remembers where they are."""
 
-    def __init__(self, name: str, bootstrap: str, partitions: Sequence[Name], seed: int, in_flight: int = 5) -> None:
+    def __init__(self, name: str, partitions: Sequence[Name], seed: int) -> None:
         super().__init__(name)
         self.sent: list[Sent] = []
         self._partitions = partitions
         self._random = random.Random(seed)
         self._newest: dict[Name, float] = {}
+
+    def acknowledged_since(self, moment: float) -> set[Name]:
+        """Partitions that have acknowledged a record sent after `moment` (monotonic)."""
+        return {partition for partition, sent_at in self._newest.copy().items() if sent_at >= moment}
+
+    def _new_value(self, number: int) -> bytes:
+        return label(self.name, number) + b" " + self._random.randbytes(self._random.randrange(PADDING_BYTES_MAX))
+
+    def _acknowledged(self, partition: Name, number: int, offset: int | None, sent_at: float) -> None:
+        self.sent.append(Sent(partition, self.name, number, offset))
+        self._newest[partition] = max(sent_at, self._newest.get(partition, 0.0))
+
+
+class BusySender(Sender):
+    """With librdkafka, several requests in flight."""
+
+    def __init__(self, name: str, bootstrap: str, partitions: Sequence[Name], seed: int) -> None:
+        super().__init__(name, partitions, seed)
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "acks": "all",
-                "max.in.flight.requests.per.connection": in_flight,
                 "linger.ms": 2,
                 "request.timeout.ms": 4_000,
                 "message.timeout.ms": 300_000,
@@ -82,10 +99,6 @@ class Sender(_Client):
                 **IMPATIENT,
             }
         )
-
-    def acknowledged_since(self, moment: float) -> set[Name]:
-        """Partitions that have acknowledged a record sent after `moment` (monotonic)."""
-        return {partition for partition, sent_at in self._newest.copy().items() if sent_at >= moment}
 
     def _work(self) -> None:
         number = 0
@@ -99,8 +112,8 @@ class Sender(_Client):
 
     def _send(self, number: int) -> None:
         partition = self._random.choice(self._partitions)
-        value = label(self.name, number) + b" " + self._random.randbytes(self._random.randrange(PADDING_BYTES_MAX))
         on_delivery = self._remembering(partition, number, time.monotonic())
+        value = self._new_value(number)
         try:
             self._producer.produce(partition.topic, value, partition=partition.partition, on_delivery=on_delivery)
         except BufferError:
@@ -110,16 +123,17 @@ class Sender(_Client):
         self, partition: Name, number: int, sent_at: float
     ) -> Callable[[KafkaError | None, Message], None]:
         def delivered(error: KafkaError | None, message: Message) -> None:
-            self.sent.append(Sent(partition, self.name, number, None if error is not None else message.offset()))
             if error is None:
-                self._newest[partition] = max(sent_at, self._newest.get(partition, 0.0))
-            elif len(self.complaints) < 5:
+                self._acknowledged(partition, number, message.offset(), sent_at)
+                return
+            self.sent.append(Sent(partition, self.name, number, None))
+            if len(self.complaints) < 5:
                 self.complaints.append(f"{self.name}: {partition} was not written: {error}")
 
         return delivered
 
 
-class Reader(_Client):
+class Reader(Client):
     """Reads all partitions from the beginning, on its own."""
 
     def __init__(self, name: str, bootstrap: str, partitions: Sequence[Name]) -> None:
@@ -144,7 +158,7 @@ class Reader(_Client):
         self._consumer.close()
 
 
-class Member(_Client):
+class Member(Client):
     """A member of a group that reads everything together and commits what it has read. What it does in the group is
     in `log`, for those who have to find out why it read nothing."""
 

@@ -128,7 +128,7 @@ def duplicated(log: Iterable[Kept]) -> list[str]:
 def sent_again(log: Iterable[Kept]) -> list[str]:
     """Records that their producer sent again in a new epoch, though they were there: no broker can know them then.
 
-    librdkafka does so if it has several requests in flight when a partition's leader changes (its issue 4953).
+    librdkafka may do so when a partition's leader changes (its issue 4953).
     """
     return [
         f"{_name(record)} was sent again in epoch {record.epoch}" for is_first, record in _told(log) if not is_first
