@@ -313,7 +313,7 @@ def run_schedule(seed: int, seconds: float, ensemble: Ensemble | None = None, ke
         return wrong
     finally:
         if wrong and keep is not None:
-            shutil.copytree(directory, keep / str(seed), dirs_exist_ok=True)
+            shutil.copytree(directory, keep / str(seed), ignore=shutil.ignore_patterns("*.socket"), dirs_exist_ok=True)
         shutil.rmtree(directory, ignore_errors=True)
 
 
