@@ -1,5 +1,7 @@
 """Whether a request was like one before it or not: the answer and the log are the same."""
 
+import errno
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,9 +30,16 @@ class Server:
         self._runner = world.runner
         self._dispatcher = Dispatcher(world.services)
 
-    def dispatch(self, frame: bytes, peer: Peer) -> Answer:
+    def dispatch(self, frame: bytes, peer: Peer, *, is_lent: bool = False) -> Answer:
+        """A frame that is lent can be written to, and is overwritten after its request was served."""
+        given = memoryview(bytearray(frame) if is_lent else frame)
+
         async def dispatch() -> Answer:
-            return self._dispatcher.dispatch(memoryview(frame), peer)
+            try:
+                return self._dispatcher.dispatch(given, peer, is_lent=is_lent)
+            finally:
+                if is_lent:
+                    given[:] = bytes(len(frame))
 
         return self._runner.run(dispatch())
 
@@ -38,8 +47,10 @@ class Server:
 class Producers:
     """Two brokers that are given the same frames: one over one connection, one over a new connection each time."""
 
-    def __init__(self, topics: tuple[str, ...] = ("t",), partitions: int = 2) -> None:
+    def __init__(self, topics: tuple[str, ...] = ("t",), partitions: int = 2, *, is_lent: bool = False) -> None:
+        """`is_lent`: the first one's frames are, as those above 4 KiB are by a connection."""
         self._partitions = partitions
+        self._is_lent = is_lent
         self.worlds = (World({}), World({}))
         self.topic_ids, same_ids = ({name: world.create(name, partitions) for name in topics} for world in self.worlds)
         assert self.topic_ids == same_ids
@@ -70,13 +81,13 @@ class Producers:
 
     def send(self, frame: bytes) -> bytes | None:
         """What both answer; None: the connection is closed."""
-        answer = _answer(self._remembering, frame, self._peer)
+        answer = _answer(self._remembering, frame, self._peer, is_lent=self._is_lent)
         assert answer == _answer(self._forgetful, frame, Peer("PLAINTEXT"))
         return answer
 
     def is_repeat(self, frame: bytes) -> bool:
         """Send it, and say whether it was taken for a repeat."""
-        answer = self._remembering.dispatch(frame, self._peer)
+        answer = self._remembering.dispatch(frame, self._peer, is_lent=self._is_lent)
         assert _bytes_of(answer) == _answer(self._forgetful, frame, Peer("PLAINTEXT"))
         return isinstance(answer, bytes)
 
@@ -91,16 +102,16 @@ class Producers:
             world.close()
 
 
-@pytest.fixture
-def producers() -> Iterator[Producers]:
-    made = Producers()
+@pytest.fixture(params=[False, True], ids=["kept frames", "lent frames"])
+def producers(request: pytest.FixtureRequest) -> Iterator[Producers]:
+    made = Producers(is_lent=request.param)
     yield made
     made.close()
 
 
-def _answer(server: Server, frame: bytes, peer: Peer) -> bytes | None:
+def _answer(server: Server, frame: bytes, peer: Peer, *, is_lent: bool = False) -> bytes | None:
     try:
-        return _bytes_of(server.dispatch(frame, peer))
+        return _bytes_of(server.dispatch(frame, peer, is_lent=is_lent))
     except ProtocolError:
         return None
 
@@ -205,6 +216,51 @@ def test_new_settings_of_the_topic_are_heeded(producers: Producers) -> None:
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
+def _break_disk(world: World, partition: int, error: int | None) -> None:
+    """Appends to the log of `partition` fail from now on; None: they do not any more."""
+
+    def check_append(path: str) -> None:
+        if error is not None and path.endswith(".log") and f"/t-{partition}/" in path:
+            raise OSError(error, os.strerror(error), path)
+
+    world.files.check_append = check_append  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("broken", [0, 1, 2])
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_full_or_failing_disk_is_told_as_a_storage_error(error: int, broken: int, acks: int) -> None:
+    producers = Producers(partitions=3, is_lent=True)
+    try:
+        for _ in range(2):
+            producers.send(producers.frame(_batch(), more=(1, 2), acks=acks))
+        for world in producers.worlds:
+            _break_disk(world, broken, error)
+        for _ in range(2):
+            results = _decode(producers.send(producers.frame(_batch(), more=(1, 2), acks=acks))).responses[0]
+            codes = [result.error_code for result in results.partition_responses]
+            assert codes[broken] == ErrorCode.KAFKA_STORAGE_ERROR
+            if error == errno.ENOSPC:
+                assert codes.count(ErrorCode.NONE) == 2
+        producers.check_logs()
+    finally:
+        producers.close()
+
+
+def test_a_disk_with_room_again_takes_the_same_batches(producers: Producers) -> None:
+    for sequence in (0, 3):
+        producers.send(producers.frame(_batch(sequence=sequence)))
+    for world in producers.worlds:
+        _break_disk(world, 0, errno.ENOSPC)
+    refused = _decode(producers.send(producers.frame(_batch(sequence=6))))
+    assert refused.responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    for world in producers.worlds:
+        _break_disk(world, 0, None)
+    taken = _decode(producers.send(producers.frame(_batch(sequence=6))))
+    assert taken.responses[0].partition_responses[0].base_offset == 6
+    producers.check_logs()
+
+
 def test_topics_with_names_of_many_lengths(seeded: Random) -> None:
     names = tuple("t" * length for length in range(1, 12))
     producers = Producers(names, 1)
@@ -251,7 +307,7 @@ def _send_mutated(producers: Producers, frame: bytes) -> None:
         (producers._forgetful, Peer("PLAINTEXT")),
     ):
         try:
-            answer = server.dispatch(frame, peer)
+            answer = server.dispatch(frame, peer, is_lent=producers._is_lent and server is producers._remembering)
             answers.append(None if answer is None else _bytes_of(answer))
         except ProtocolError:
             answers.append(b"closed")

@@ -184,13 +184,14 @@ class ProduceRepeats:
         return None if targets is None else self._append(memoryview(frame), known, targets)
 
     def _append(self, frame: memoryview, known: Known, targets: list[Target]) -> bytes | Later:
-        """Each batch by its lane. From the first on that is not plain they go the long way."""
+        """Each batch by its lane; those behind one that is not plain, or that failed, go the long way."""
         now_ms = self._now_ms()
         (correlation_id,) = _int32(frame, CORRELATION_ID_POSITION)
         size = known.answer_bytes + len(targets) * _result_layout.size
         parts = [_two_int32(size, correlation_id), known.answer_head, _counts[len(targets)]]
         offsets: list[int] = []
         is_committed = True
+        failed: ApiError | None = None
         try:
             for index, lane, start, stop in targets:
                 offset = lane.append(frame, start, stop, now_ms)
@@ -200,8 +201,8 @@ class ProduceRepeats:
                 parts.append(_result(index, 0, offset, NO_TIMESTAMP, lane.log.log_start_offset, _RESULT_TAIL))
                 if lane.partition.high_watermark <= offset:
                     is_committed = False
-        except ApiError:
-            pass  # the long way meets it again, and tells it
+        except ApiError as error:
+            failed = error  # its batch may carry an offset by now: no other way would take it
         if len(offsets) == len(targets) and (known.acks != ACKS_ALL or (is_committed and not known.is_synced)):
             parts.append(known.answer_tail)
             return b"".join(parts)
@@ -209,6 +210,8 @@ class ProduceRepeats:
             AppendResult(offset, lane.log.log_end_offset - 1, NO_TIMESTAMP, False)
             for offset, (_, lane, _, _) in zip(offsets, targets, strict=False)
         ]
+        if failed is not None:
+            outcomes.append(failed)
         return self._append_rest(frame, known, correlation_id, targets, outcomes, now_ms)
 
     def _append_rest(
