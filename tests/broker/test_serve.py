@@ -15,6 +15,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-expor
     ConfigResource,
 )
 
+from moldau.broker.main import argument_parser, chosen_properties
+from moldau.core.broker_config import BrokerConfig
+from moldau.core.listeners import Listener
 from moldau.protocol.apis import FETCH
 from moldau.protocol.codec import encode
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
@@ -75,6 +78,15 @@ def test_one_line_says_ready_and_where(tmp_path: Path) -> None:
         assert server.stop() == 0
         assert server.process.stdout is not None
         assert server.process.stdout.read() == b""
+
+
+def test_without_a_file_a_broker_listens_on_loopback_and_keeps_no_first_consumer_waiting(tmp_path: Path) -> None:
+    chosen = chosen_properties(argument_parser().parse_args([]))
+    assert BrokerConfig.parse(chosen)[0].listeners == (Listener("PLAINTEXT", "localhost", 9092, "PLAINTEXT"),)
+    assert chosen["group.initial.rebalance.delay.ms"] == "0"
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\n")
+    assert chosen_properties(argument_parser().parse_args([str(file)])) == {"num.partitions": "2"}
 
 
 def test_a_properties_file_has_kafkas_names_and_overrides_win(tmp_path: Path) -> None:

@@ -85,7 +85,41 @@ def test_without_a_broker_the_error_says_what_to_do(run_tool: Callable[[list[str
     assert ended.errors.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["--create"], ["--create", "--list"], ["--alter", "--topic", "x"]])
+def test_the_words_may_stand_behind_options(tool: Tool, topic: str) -> None:
+    assert tool.ok("topics", "--partitions", "2", "create", topic) == f"Created topic {topic}.\n"
+    assert "PartitionCount: 2" in tool.ok("topics", "--describe", topic)
+
+
+def test_the_hint_for_a_missing_topic_is_a_command_that_makes_it(tool: Tool, topic: str) -> None:
+    said = tool.error("consume", "--topic", topic, "--max-messages", "1")
+    hint = said.partition("`moldau ")[2].partition("`")[0]
+    assert hint == f"topics create {topic}"
+    assert tool.ok(*hint.split()) == f"Created topic {topic}.\n"
+
+
+@pytest.mark.parametrize("option", ["--partitions", "--replication-factor"])
+@pytest.mark.parametrize("number", ["0", "-1", "x", "1.5", ""])
+def test_a_number_that_cannot_be_is_refused_before_the_broker_is_asked(
+    run_tool: Callable[[list[str], bytes], Ended], capsysbinary: pytest.CaptureFixture[bytes], option: str, number: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_tool(["topics", "--create", "--topic", "t", f"{option}={number}"], b"")
+    assert ended.value.code == 2
+    assert option.encode() in capsysbinary.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--create"],
+        ["--create", "--list"],
+        ["--alter", "--topic", "x"],
+        ["create"],
+        ["make", "x"],
+        ["create", "x", "y"],
+    ],
+)
 def test_wrong_usage_exits_with_two(run_tool: Callable[[list[str], bytes], Ended], arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         run_tool(["topics", *arguments], b"")

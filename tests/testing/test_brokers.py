@@ -2,16 +2,22 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import aiokafka  # type: ignore[import-untyped]  # ships no types
 import pytest
 import uvloop
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export what it documents
+    AdminClient,
+    ConfigResource,
+)
 
 from moldau.testing import BrokerInThread, async_broker, broker
+
+KAFKA_INITIAL_DELAY_S = 3.0
 
 
 def partitions_of(bootstrap: str, topic: str) -> int:
@@ -85,3 +91,67 @@ def test_asyncio_code_runs_a_broker_in_its_own_loop(new_loop: Callable[[], async
         assert loop.run_until_complete(send_and_read()).endswith(b"end")
     finally:
         loop.close()
+
+
+def consumed(bootstrap: str, topic: str) -> bytes | None:
+    """The value of a topic's first record, by a group that is new."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"of-{topic}", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    try:
+        message = consumer.poll(10)
+        return None if message is None or message.error() else message.value()
+    finally:
+        consumer.close()
+
+
+def test_a_group_of_one_consumer_is_not_kept_waiting_for_a_second(
+    moldau_broker: BrokerInThread, moldau_topic: str
+) -> None:
+    """Kafka's default lets the first member wait for 3 s."""
+    producer = Producer({"bootstrap.servers": moldau_broker.bootstrap})
+    producer.produce(moldau_topic, b"hello")
+    assert producer.flush(10) == 0
+    started = time.monotonic()
+    assert consumed(moldau_broker.bootstrap, moldau_topic) == b"hello"
+    assert time.monotonic() - started < KAFKA_INITIAL_DELAY_S
+
+
+def test_a_test_may_set_what_test_brokers_set_otherwise() -> None:
+    with broker({"group.initial.rebalance.delay.ms": "7"}) as kafka:
+        assert setting(kafka.bootstrap, "group.initial.rebalance.delay.ms") == "7"
+    with broker() as kafka:
+        assert setting(kafka.bootstrap, "group.initial.rebalance.delay.ms") == "0"
+
+
+def setting(bootstrap: str, name: str) -> str | None:
+    broker_1001 = ConfigResource(ConfigResource.Type.BROKER, "1001")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    [described] = admin.describe_configs([broker_1001]).values()
+    value: str | None = described.result()[name].value
+    return value
+
+
+SHARING = """
+    import moldau.testing
+
+    seen = []
+
+    def test_one(moldau_session_broker, moldau_topic):
+        seen.append((moldau_session_broker.bootstrap, moldau_topic))
+
+    def test_other(moldau_session_broker, moldau_topic):
+        seen.append((moldau_session_broker.bootstrap, moldau_topic))
+
+    def test_three_brokers(moldau_session_cluster):
+        assert len(moldau_session_cluster.bootstrap.split(",")) == 3
+
+    def test_they_shared_the_broker_and_no_topic():
+        (broker, topic), (same, other) = seen
+        assert broker == same
+        assert topic != other
+"""
+
+
+def test_tests_share_a_broker_for_the_whole_run_and_no_topic(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(SHARING)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=4)

@@ -24,12 +24,18 @@ FAILED = 1
 
 OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
+WITHOUT_A_FILE = {
+    "host.name": "localhost",  # who is to listen to the network says so
+    "group.initial.rebalance.delay.ms": "0",  # a first consumer does not wait for 3 s for a second
+}
+"""Properties of a broker that was given no file, where they are not Kafka's defaults."""
+
 
 def main(argv: Sequence[str]) -> int:
-    options = _parser().parse_args(argv)
+    options = argument_parser().parse_args(argv)
     logging.basicConfig(level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        properties = _properties(options)
+        properties = chosen_properties(options)
         config, unknown = BrokerConfig.parse(properties)
         if options.brokers < 1:
             raise ConfigError("--brokers", "must be at least 1")
@@ -46,11 +52,16 @@ def main(argv: Sequence[str]) -> int:
         return _complain(str(error), FAILED)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="moldau serve", description="Run a broker.")
+def argument_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="moldau serve",
+        description="Run a broker.",
+        epilog="Without broker.id one broker gets the first free id from 1001 on, as in Kafka; "
+        "those of --brokers N are 1 to N.",
+    )
     parser.add_argument("properties", nargs="?", help="a server.properties file with Kafka's own names")
     parser.add_argument("--port", type=int, help="listen on this port (default 9092, 0 for a free one)")
-    parser.add_argument("--host", help="listen on this address (default: localhost only with --port, else all)")
+    parser.add_argument("--host", help="listen on this address (default: localhost, or what the file says)")
     parser.add_argument("--data", metavar="DIR", help="data directory, the same as log.dirs")
     parser.add_argument(
         "--brokers", metavar="N", type=int, default=1, help="run N brokers as one cluster, on neighbouring ports"
@@ -60,8 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _properties(options: argparse.Namespace) -> dict[str, str]:
-    """The file's properties, then the flags, then the overrides: the later wins."""
+def chosen_properties(options: argparse.Namespace) -> dict[str, str]:
+    """Properties of the file, then of the flags, then the overrides: the later wins."""
     properties: dict[str, str] = {}
     if options.properties is not None:
         with open(options.properties, encoding="utf-8") as file:
@@ -78,7 +89,7 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
         if not equals:
             raise ConfigError("--override", f"takes KEY=VALUE, not {override!r}")
         properties[key.strip()] = value.strip()
-    return properties
+    return properties if options.properties is not None else {**WITHOUT_A_FILE, **properties}
 
 
 def _raise_open_files_limit() -> None:

@@ -39,6 +39,14 @@ def parser(command: str, description: str) -> argparse.ArgumentParser:
     return made
 
 
+def positive(text: str) -> int:
+    """A whole number from 1 on, as an option's value."""
+    number = int(text) if text.strip().lstrip("+-").isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return number
+
+
 def add_client_options(made: argparse.ArgumentParser, config_option: str, *property_options: str) -> None:
     """A file of client properties and single ones, under the names that Kafka's tool has for them."""
     made.add_argument(

@@ -16,7 +16,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     TopicDescription,
 )
 
-from moldau.cli.common import REQUEST_TIMEOUT_S, ToolError, add_client_options, client_settings, pairs, parser, run
+from moldau.cli.common import (
+    REQUEST_TIMEOUT_S,
+    ToolError,
+    add_client_options,
+    client_settings,
+    pairs,
+    parser,
+    positive,
+    run,
+)
 
 ACTIONS = ("list", "create", "describe", "alter", "delete")
 
@@ -28,12 +37,17 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    arguments = list(argv)
-    if arguments and arguments[0] in ACTIONS:
-        arguments[0] = f"--{arguments[0]}"
     made = _parser()
-    options = made.parse_args(arguments)
-    options.topic = options.topic or options.name
+    options = made.parse_intermixed_args(argv)
+    words = list(options.words)
+    if options.action is None and words and words[0] in ACTIONS:
+        options.action = words.pop(0)
+    if options.action is None:
+        made.error(f"say what to do: {', '.join(ACTIONS)}")
+    if options.topic is None and words:
+        options.topic = words.pop(0)
+    if words:
+        made.error(f"one topic at a time: {' '.join(words)!r} is too much (--topic also takes a,b,c)")
     if options.topic is None and options.action in ("create", "alter", "delete"):
         made.error(f"--{options.action} needs --topic")
     if options.partitions is None and options.action == "alter":
@@ -44,13 +58,15 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 def _parser() -> argparse.ArgumentParser:
     made = parser("topics", "List, create, describe, alter and delete topics.")
     add_client_options(made, "--admin.config")
-    action = made.add_mutually_exclusive_group(required=True)
+    action = made.add_mutually_exclusive_group()
     for name in ACTIONS:
         action.add_argument(f"--{name}", dest="action", action="store_const", const=name)
-    made.add_argument("name", nargs="?", metavar="TOPIC", help="the same as --topic")
+    made.add_argument("words", nargs="*", metavar="WORD", help="the action and the topic, as in `create visits`")
     made.add_argument("--topic", help="a name; except with --create also a regular expression or a,b,c")
-    made.add_argument("--partitions", type=int, metavar="N", help="how many partitions (default: the broker's)")
-    made.add_argument("--replication-factor", type=int, default=-1, metavar="N", help="default: the broker's")
+    made.add_argument("--partitions", type=positive, metavar="N", help="how many partitions (default: the broker's)")
+    made.add_argument(
+        "--replication-factor", type=positive, default=-1, metavar="N", help="copies of each (default: the broker's)"
+    )
     made.add_argument("--replica-assignment", metavar="0:1,1:2", help="the brokers of each partition, leader first")
     made.add_argument("--config", action="append", default=[], metavar="NAME=VALUE", help="a setting of the new topic")
     made.add_argument("--if-not-exists", action="store_true", help="with --create: an existing topic is not an error")

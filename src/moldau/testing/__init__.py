@@ -9,7 +9,8 @@
     with moldau.testing.cluster(3) as kafka:          # three brokers, of which you may kill some
         kafka.kill(1)
 
-With pytest, ask for the fixture `moldau_broker` or `moldau_cluster`.
+With pytest, ask for a fixture: `moldau_broker` or `moldau_cluster` for one test, `moldau_session_broker` or
+`moldau_session_cluster` for the whole run, with `moldau_topic` for a name that no other test has.
 """
 
 from importlib import import_module

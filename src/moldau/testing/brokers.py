@@ -13,6 +13,14 @@ from moldau.cluster.image import ClusterImage
 from moldau.core.broker_config import BrokerConfig
 from moldau.testing.ports import HOST, free_ports
 
+FOR_TESTS = {
+    "log.flush.policy": "os",  # a test does not outlive a power cut
+    "group.initial.rebalance.delay.ms": "0",  # its consumers are few, and it waits for the first
+    "offsets.topic.num.partitions": "3",
+    "offsets.topic.replication.factor": "1",
+}
+"""Properties of a test's broker that are not Kafka's defaults; the test's own come after them."""
+
 
 class BrokerInLoop:
     """A broker in the running event loop."""
@@ -22,7 +30,7 @@ class BrokerInLoop:
         (port,) = free_ports(1)
         self._properties = {
             "listeners": f"PLAINTEXT://{HOST}:{port}",
-            "log.flush.policy": "os",  # a test does not outlive a power cut
+            **FOR_TESTS,
             **(properties or {}),
             "log.dirs": self.data,
         }

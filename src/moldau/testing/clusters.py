@@ -22,7 +22,6 @@ class ClusterInThread:
         shared = {
             "metadata.store.path": str(root / STORE_FILE),
             "offsets.topic.replication.factor": str(min(3, brokers)),
-            "offsets.topic.num.partitions": "3",
             **(properties or {}),
         }
         self.brokers = {
