@@ -41,7 +41,7 @@ class Member:
         self.lost_answers = LosesAnswers(store)
         store.multi = self.lost_answers  # type: ignore[method-assign]
         self.metadata = Metadata(self.store, ManualClock(), lambda size: next(ids).to_bytes(size), self._stale)
-        self.refreshing = Refreshing(loop, self.metadata.refresh)
+        self.refreshing = Refreshing(loop, self.metadata.catch_up)
         self.services = SimpleNamespace(
             metadata=self.metadata, broker_id=id_, config=BrokerConfig.parse({})[0], connected=True
         )

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from moldau.broker.following import Follower
+from moldau.broker.following import Follower, NotFollowed
 from moldau.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.core.ids import TopicPartition
+from moldau.core.invariants import InvariantError
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.replication.follower import FollowedPartition
 from moldau.replication.partition import Partition
@@ -231,3 +232,54 @@ def test_a_log_that_cannot_be_used_is_told_of_once(stage: Stage) -> None:
     stage.led().log.fail(OSError("disk"))
     stage.show(state(ME, 4, version=1))
     assert stage.offline == [EVENTS_0]
+
+
+# One partition's error is its own
+
+
+def break_next(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """The next update of the partition that is led raises."""
+
+    def update(*_: object) -> None:
+        monkeypatch.undo()
+        raise error
+
+    monkeypatch.setattr(Partition, "update", update)
+
+
+def test_the_partitions_behind_one_that_cannot_follow_do_follow(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.show(state(ME, 3), state(ME, 3))
+    break_next(monkeypatch, KeyError("a follower that is not there"))
+    with pytest.raises(NotFollowed):
+        stage.show(state(ME, 3, (ME,), 1), state(ME, 3, (ME,), 1))
+    assert stage.led().in_sync_replicas == (ME, OTHER)
+    assert stage.world.services.replicas.get("events", 1).in_sync_replicas == (ME,)
+
+
+def test_a_partition_that_could_not_follow_is_tried_again_with_any_image(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.show(state(ME, 3))
+    break_next(monkeypatch, KeyError("a follower that is not there"))
+    with pytest.raises(NotFollowed):
+        stage.show(state(ME, 3, (ME,), 1))
+    stage.follower.image_changed(stage.image, stage.image)
+    assert stage.led().in_sync_replicas == (ME,)
+
+
+def test_a_partition_that_broke_a_promise_is_stopped(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.show(state(ME, 3), state(ME, 3))
+    break_next(monkeypatch, InvariantError("the high watermark went back"))
+    stage.show(state(ME, 3, (ME,), 1), state(ME, 3, (ME,), 1))
+    assert stage.offline == [EVENTS_0]
+    assert stage.world.services.replicas.replica("events", 0) is None
+    assert stage.world.services.replicas.get("events", 1).in_sync_replicas == (ME,)
+
+
+def test_a_topic_made_anew_keeps_its_records_when_the_end_of_the_old_one_is_told_again(stage: Stage) -> None:
+    stage.show(state(ME, 3))
+    old = stage.image
+    stage.show(state(ME, 0), topic_id=bytes(16))
+    stage.produce(2)
+    stage.follower.image_changed(old, stage.image)
+    assert stage.led().log.log_end_offset == 2

@@ -52,6 +52,8 @@ class Store:
     async def write(self, changes: Sequence[Change], guards: Sequence[Operation] = ()) -> None:
         await asyncio.sleep(0)
         answer = self.answers.pop(0) if self.answers else "yes"
+        if len(changes) > 1:
+            raise Conflict("one by one, please")
         (change,) = changes
         assert isinstance(change, StateChange)
         assert change.state.partition_epoch == self.state.partition_epoch
@@ -226,5 +228,63 @@ def test_who_is_shutting_down_or_has_no_disk_for_it_does_not_join() -> None:
         bench.fetched(2)
         bench.fetched(3)
         assert bench.partition.pending_isr is None
+
+    run(test)
+
+
+def call_off_the_move_to(bench: Bench, broker_id: int) -> None:
+    """A reassignment that is called off takes a replica out and leaves the partition's epoch as it is."""
+    state = bench.store.state
+    replicas = tuple(each for each in state.replicas if each != broker_id)
+    topic = bench.store.image.topics[TOPIC].with_partitions({INDEX: state._replace(replicas=replicas)})
+    bench.store.publish(bench.store.image.with_topic(topic))
+
+
+def test_a_joiner_whose_reassignment_is_called_off_is_withdrawn() -> None:
+    async def test(bench: Bench) -> None:
+        bench.fetched(3)
+        assert bench.partition.pending_isr == (1, 3)
+        call_off_the_move_to(bench, 3)
+        await turns()
+        assert bench.store.writes == []
+        assert bench.partition.maximal_isr == {1}
+        assert set(bench.partition.followers) == {2}
+
+    run(test)
+
+
+def test_a_joiner_whose_proposal_may_have_been_taken_counts_until_it_is_fenced_off() -> None:
+    async def test(bench: Bench) -> None:
+        bench.store.answers = ["lost"]
+        bench.fetched(3)
+        while not bench.store.writes:
+            await asyncio.sleep(0)
+        call_off_the_move_to(bench, 3)
+        assert bench.partition.maximal_isr == {1, 3}
+        await turns()
+        assert bench.store.writes == [(1, 3), (1,)], "the second raises the version"
+        assert bench.partition.maximal_isr == {1}
+
+    run(test)
+
+
+def test_an_error_with_one_partition_does_not_keep_the_others_proposals_from_the_store() -> None:
+    async def test(bench: Bench) -> None:
+        broken = Partition(
+            TOPIC_ID,
+            memory_log(),
+            5,
+            (1,),
+            broker_id=1,
+            replicas=(1, 2),
+            partition_epoch=7,
+            isr_changes=bench.changing,
+            clock=bench.services.clock,
+        )
+        broken.replica_fetched(2, 10, 0, 0, 0)
+        broken.topic_partition = broken.topic_partition._replace(partition=INDEX + 99)
+        bench.fetched(2)
+        await turns()
+        assert bench.partition.in_sync_replicas == (1, 2)
 
     run(test)

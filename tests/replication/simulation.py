@@ -355,6 +355,10 @@ class Lookup:
         return self._metadata.image.topic_names_by_id.get(topic_id)
 
 
+def _nothing_may_stop(partitions: list[TopicPartition]) -> None:
+    raise AssertionError(f"{partitions} were stopped: disks do not fail here, so a promise of ours was broken")
+
+
 class Node:
     """One broker, over many starts."""
 
@@ -399,7 +403,7 @@ class Node:
         logs.load()
         self.fetchers = Fetchers(cluster.loop, self.services)
         self.isr_changes = IsrChanging(cluster.loop, self.services)
-        self.follower = Follower(self.services, self.fetchers, self.isr_changes)
+        self.follower = Follower(self.services, self.fetchers, self.isr_changes, _nothing_may_stop)
         if not logs.was_clean:
             cluster.store.write(plan_return(cluster.store.image, self.id))
         cluster.store.register(self.id)

@@ -363,3 +363,18 @@ def test_deleting_records_is_news_for_followers() -> None:
     leader.partition.replica_waiters[session] = None
     assert leader.partition.delete_records(1) == 1
     assert session.told == 1
+
+
+def test_a_joiner_that_a_reassignment_takes_out_counts_until_its_proposal_is_refused() -> None:
+    leader = Leader(isr=(1, 2))
+    leader.append(3)
+    leader.fetched(2, 3)
+    leader.fetched(3, 3)
+    assert leader.partition.pending_isr == (1, 2, 3)
+    leader.partition.update((1, 2), (1, 2), leader.partition.partition_epoch)
+    leader.append(1)
+    leader.fetched(2, 4)
+    assert leader.partition.high_watermark == 3, "the store may have taken the proposal"
+    leader.partition.proposal_refused()
+    assert leader.partition.high_watermark == 4
+    assert set(leader.partition.followers) == {2}

@@ -117,7 +117,7 @@ class Broker:
             self.store = open_store(place, self._config, self._files)
             identity = recorded_identity(self._logs.directories)
             self._is_new = await keep_cluster_id(self.store, identity)
-            self._refreshing = Refreshing(self._loop, lambda: self._metadata.refresh())
+            self._refreshing = Refreshing(self._loop, lambda: self._metadata.catch_up())
             self._metadata = Metadata(self.store, self._clock, os.urandom, self._refreshing.stale)
             await self._metadata.load()
             self.broker_id = await self._choose_broker_id(identity)

@@ -18,7 +18,8 @@ from moldau.broker.shutdown import hand_over
 from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, StateChange
 from moldau.cluster.controller import plan_return
 from moldau.cluster.image import BrokerInfo, ClusterImage
-from moldau.cluster.metadata import Conflict, ImageListener
+from moldau.cluster.image_listeners import ImageListener
+from moldau.cluster.metadata import Conflict
 from moldau.cluster.store import MetadataStore
 from moldau.core.ids import TopicPartition
 from moldau.handlers.context import Services

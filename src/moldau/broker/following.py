@@ -3,14 +3,19 @@
 Law: a change of role happens within one turn of the loop, and first of all the old role ends: fetching is stopped
 before a log is led, and a partition resigns before its log is fetched into. Nothing here waits. A state with a lower
 leader epoch than ours is old news and changes nothing.
+
+One partition's error is its own: the others follow the image, and that one is tried again. A partition that broke a
+promise of ours is stopped: it has no usable log here from then on, and another replica leads.
 """
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from moldau.broker.fetching import Fetchers
 from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.core.ids import TopicPartition
+from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
 from moldau.handlers.context import Services
 from moldau.log.log import Log
@@ -23,6 +28,10 @@ log = logging.getLogger(__name__)
 
 WHOLE_CLUSTER = ""
 NO_STATE_YET = -1
+
+
+class NotFollowed(Exception):
+    """Some partitions could not be brought to what the image says."""
 
 
 class Follower:
@@ -41,15 +50,16 @@ class Follower:
         self._isr_changes = isr_changes
         self._on_offline = on_offline
         self._offline: set[TopicPartition] = set()
+        self._failed: set[TopicPartition] = set()
         self.may_lead = True
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Apply the difference."""
-        if old.broker_configs is not new.broker_configs:
-            self._broker_configs_changed(new)
-        if old.topics is new.topics:
+        """Apply the difference, and what could not be applied before; raises NotFollowed, when all else is done."""
+        is_configured = old.broker_configs is new.broker_configs or self._broker_configs_changed(new)
+        if old.topics is new.topics and not self._failed and is_configured:
             return
-        before = frozenset(self._offline)
+        before, failed = frozenset(self._offline), self._failed
+        self._failed = set()
         for name, topic in old.topics.items():
             now = new.topics.get(name)
             if now is None or now.topic_id != topic.topic_id:
@@ -58,7 +68,11 @@ class Follower:
             known = old.topics.get(name)
             if known is not topic:
                 self._topic_changed(topic, known)
+        for topic_partition in failed - self._failed:
+            self._try_again(new, topic_partition)
         self._tell_offline(before)
+        if self._failed or not is_configured:
+            raise NotFollowed(f"{len(self._failed)} partitions")
 
     def apply_all(self, image: ClusterImage) -> None:
         """Take up every partition as the image says, whatever was done before."""
@@ -84,7 +98,16 @@ class Follower:
 
     # Configuration
 
-    def _broker_configs_changed(self, image: ClusterImage) -> None:
+    def _broker_configs_changed(self, image: ClusterImage) -> bool:
+        """Whether this broker could take its new configuration."""
+        try:
+            self._configure_broker(image)
+        except Exception:
+            log.exception("the new configuration of the broker could not be taken; it is tried again")
+            return False
+        return True
+
+    def _configure_broker(self, image: ClusterImage) -> None:
         services = self._services
         default = image.broker_configs.get(WHOLE_CLUSTER, {})
         own = image.broker_configs.get(str(services.broker_id), {})
@@ -99,19 +122,41 @@ class Follower:
         for index in range(len(topic.partitions)):
             replica = self._services.replicas.replica(topic.name, index)
             if replica is not None:
-                replica.configure(config)
+                self._apart(TopicPartition(topic.name, index), partial(replica.configure, config))
+
+    # One partition's error is its own
+
+    def _apart(self, topic_partition: TopicPartition, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except InvariantError:
+            log.exception("%s is stopped: a promise of ours is broken", topic_partition)
+            self._take_offline(topic_partition)
+        except Exception:
+            log.exception("%s could not follow the image; it is tried again", topic_partition)
+            self._failed.add(topic_partition)
+
+    def _try_again(self, image: ClusterImage, topic_partition: TopicPartition) -> None:
+        name, index = topic_partition
+        topic = image.topics.get(name)
+        if topic is not None and index < len(topic.partitions):
+            self._apart(topic_partition, partial(self._apply, topic, index, topic.partitions[index]))
+            self._configure(topic)
 
     # Topics
 
     def _topic_gone(self, topic: TopicImage) -> None:
         for index in range(len(topic.partitions)):
-            self._delete(TopicPartition(topic.name, index))
+            topic_partition = TopicPartition(topic.name, index)
+            there = self._services.logs.get(topic_partition)
+            if there is None or there.topic_id in (None, topic.topic_id):  # not of a topic that came in its place
+                self._apart(topic_partition, partial(self._delete, topic_partition))
 
     def _topic_changed(self, topic: TopicImage, before: TopicImage | None) -> None:
         known = before.partitions if before is not None and before.topic_id == topic.topic_id else ()
         for index, state in enumerate(topic.partitions):
             if index >= len(known) or known[index] is not state:
-                self._apply(topic, index, state)
+                self._apart(TopicPartition(topic.name, index), partial(self._apply, topic, index, state))
         if before is None or before.configs is not topic.configs or len(known) != len(topic.partitions):
             self._configure(topic)
 

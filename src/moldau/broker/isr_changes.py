@@ -7,7 +7,7 @@ the image, which is read again, shows what came of it.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from moldau.cluster import znodes
@@ -58,10 +58,12 @@ class IsrChanging:
         """Look for followers that have been behind for too long, and for those that could be let in."""
         services = self._services
         now_ms, lag_ms = services.clock.monotonic_ms(), services.config.long("replica.lag.time.max.ms")
-        for partition in services.replicas.led():
-            if partition.followers:
-                partition.check_lag(now_ms, lag_ms)
-                partition.consider_joiners()
+
+        def look(partition: Partition) -> None:
+            partition.check_lag(now_ms, lag_ms)
+            partition.consider_joiners()
+
+        self._with_each((each for each in services.replicas.led() if each.followers), look)
 
     def _image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
         """A broker may have fetched before we heard that it is there."""
@@ -69,9 +71,17 @@ class IsrChanging:
             self._consider_joiners()
 
     def _consider_joiners(self) -> None:
-        for partition in self._services.replicas.led():
-            if len(partition.maximal_isr) <= len(partition.followers):
-                partition.consider_joiners()
+        led = self._services.replicas.led()
+        outside = (each for each in led if len(each.maximal_isr) <= len(each.followers))
+        self._with_each(outside, Partition.consider_joiners)
+
+    def _with_each(self, partitions: Iterable[Partition], work: Callable[[Partition], None]) -> None:
+        """One partition's error keeps nobody from looking at the others."""
+        for partition in partitions:
+            try:
+                work(partition)
+            except Exception:
+                log.exception("%s: the in-sync replicas could not be looked at", partition.topic_partition)
 
     def session_changed(self, connected: bool) -> None:
         """With a session again, what is pending is tried at once, and who could not join meanwhile may."""
@@ -117,12 +127,23 @@ class IsrChanging:
             batch = await self._of_the_same_topic(batch)
             for partition in [each for each in batch if not self._joiners_are_as_they_were(each)]:
                 batch.remove(partition)
-                await self._withdraw(partition)
+                await self._apart(self._withdraw, partition)
             try:
                 await self._write(batch)
-            except Conflict:
+            except (SessionLost, StoreUnavailable):
+                raise
+            except Exception:  # a conflict, or one partition's error: each for itself, then
                 for partition in batch:
-                    await self._write_one(partition)
+                    await self._apart(self._write_one, partition)
+
+    async def _apart(self, work: Callable[[Partition], Awaitable[None]], partition: Partition) -> None:
+        """What goes wrong with one partition does not keep the others' proposals from the store."""
+        try:
+            await work(partition)
+        except (SessionLost, StoreUnavailable):
+            raise
+        except Exception:
+            log.exception("%s: in-sync replicas could not be changed; it is tried again", partition.topic_partition)
 
     def _is_current(self, partition: Partition) -> bool:
         """Whether it still waits for an answer; if not, it is forgotten."""
@@ -182,9 +203,13 @@ class IsrChanging:
                 await self._withdraw(partition)
 
     def _joiners_are_as_they_were(self, partition: Partition) -> bool:
-        """A broker that was started anew since may have lost what it had when it was let in."""
+        """A broker that was started anew since may have lost what it had when it was let in; one that a reassignment
+        has taken out since is no replica any more."""
         joiners = [each for each in partition.pending_isr or () if each not in partition.in_sync_replicas]
-        return all(self.may_join(each, partition.followers[each].broker_epoch, partition) for each in joiners)
+        return all(
+            each in partition.replicas and self.may_join(each, partition.followers[each].broker_epoch, partition)
+            for each in joiners
+        )
 
     async def _withdraw(self, partition: Partition) -> None:
         wished = partition.pending_isr

@@ -4,11 +4,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from moldau.cluster.metadata import ListenerBehind
 from moldau.cluster.store import SessionLost, StoreError
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 0.5
+RETRY_S_MAX = 30.0
+"""What is wrong with a part of the broker may stay wrong: it is tried ever less often."""
 
 
 class Refreshing:
@@ -20,9 +23,12 @@ class Refreshing:
         self._is_stale = False
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._pause_s = RETRY_S
+        self._again: asyncio.TimerHandle | None = None
 
     def stale(self) -> None:
         """Something has changed."""
+        self._stop_pause()
         self._is_stale = True
         if self._task is None and not self._is_closed:
             self._task = self._loop.create_task(self._run())
@@ -38,17 +44,27 @@ class Refreshing:
     async def _once(self) -> None:
         try:
             await self._refresh()
+            self._pause_s = RETRY_S
         except SessionLost:
             return  # after it everything is read anew
         except StoreError as error:
             log.warning("what has changed in the metadata store cannot be read yet: %s", error)
             await asyncio.sleep(RETRY_S)
             self._is_stale = True
+        except ListenerBehind:
+            self._again = self._loop.call_later(self._pause_s, self.stale)
+            self._pause_s = min(2 * self._pause_s, RETRY_S_MAX)
         except Exception:
             log.exception("the cluster has changed and this broker could not follow")
 
+    def _stop_pause(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
     async def close(self) -> None:
         self._is_closed = True
+        self._stop_pause()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -25,6 +25,7 @@ from moldau.cluster.changes import (
 )
 from moldau.cluster.controller import first_state
 from moldau.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from moldau.cluster.image_listeners import ImageListener, ImageListeners
 from moldau.cluster.loader import MetadataReader
 from moldau.cluster.store import (
     BadVersion,
@@ -51,7 +52,6 @@ from moldau.core.invariants import invariant
 from moldau.core.topic_config import validate_overrides
 from moldau.protocol.errors import ApiError, ErrorCode
 
-ImageListener = Callable[[ClusterImage, ClusterImage], None]
 Configs = Mapping[str, str]
 Alteration = Callable[[Configs], Configs]
 
@@ -63,6 +63,10 @@ PARTITIONS_DELETED_AT_ONCE_MAX = 4000
 """So that one transaction stays well below ZooKeeper's limit of 1 MiB."""
 ATTEMPTS_MAX = 10
 """How often a change is tried again because somebody else changed the same node first."""
+
+
+class ListenerBehind(Exception):
+    """The image is read, and some listener could not follow it: it should be told again after a while."""
 
 
 class Conflict(Exception):
@@ -79,8 +83,8 @@ class Metadata:
         random_bytes: Callable[[int], bytes],
         on_stale: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_stale` is called when something has changed: somebody should then run `refresh`. It is called once until
-        `refresh` has run."""
+        """`on_stale` is called when something has changed: somebody should then run `catch_up`. It is called once until
+        that has run."""
         self._store = store
         self._clock = clock
         self._random_bytes = random_bytes
@@ -90,7 +94,8 @@ class Metadata:
         self._reading = asyncio.Lock()
         self._stale: set[str] = set()
         self._is_told = False
-        self._listeners: list[ImageListener] = []
+        self._listeners = ImageListeners()
+        self._all_follow = True
         self._controller_version = -1
 
     @property
@@ -108,8 +113,7 @@ class Metadata:
 
     def subscribe(self, listener: ImageListener) -> Callable[[], None]:
         """Call `listener(old, new)` after every change of the image. Returns what ends it."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        return self._listeners.subscribe(listener, self._image)
 
     async def load(self) -> None:
         """Make the tree where it is missing, watch it, read all of it."""
@@ -135,6 +139,15 @@ class Metadata:
                 with self._kept(stale):
                     delta = await self._reader.read_changed(self._image, stale)
                 self._publish(delta(self._image))
+
+    async def catch_up(self) -> None:
+        """`refresh`, and tell those again who could not follow the image before; raises ListenerBehind."""
+        await self.refresh()
+        if not self._all_follow:
+            self._is_told = False
+            self._all_follow = self._listeners.tell(self._image)
+            if not self._all_follow:
+                raise ListenerBehind
 
     async def write(self, changes: Sequence[Change], guards: Sequence[Operation] = ()) -> None:
         """All of `changes` or none; `guards` are checked with them. The image shows them before this returns.
@@ -509,8 +522,9 @@ class Metadata:
         old = self._image
         if old is not image and old != image:
             self._image = image
-            for listener in tuple(self._listeners):
-                listener(old, image)
+            self._all_follow = self._listeners.tell(image)
+            if not self._all_follow:
+                self._tell()
 
 
 def _partition_deletions(topic: TopicImage) -> list[Operation]:

@@ -296,10 +296,12 @@ class Partition(Replica):
     def proposal_refused(self) -> None:
         """The store has surely not taken the proposal, and never will."""
         self.pending_isr = None
+        self._meet_followers()
         self._replicas_changed()
 
     def update(self, isr: Sequence[int], replicas: Sequence[int], partition_epoch: int) -> None:
-        """What the store has by now. Reassignment changes `replicas` without a new `partition_epoch`."""
+        """What the store has by now. A reassignment changes `replicas` without a new `partition_epoch`: whoever a
+        proposal under way may add still counts then, replica or not, until the proposal is refused."""
         if partition_epoch < self.partition_epoch or not self.is_led:
             return
         if partition_epoch > self.partition_epoch:
@@ -315,7 +317,7 @@ class Partition(Replica):
 
     def _meet_followers(self) -> None:
         now_ms = self._clock.monotonic_ms()
-        others = dict.fromkeys((*self.replicas, *self.in_sync_replicas))
+        others = dict.fromkeys((*self.replicas, *self.in_sync_replicas, *(self.pending_isr or ())))
         others.pop(self.broker_id, None)
         self.followers = {each: self.followers.get(each) or FollowerState(each, now_ms) for each in others}
 
