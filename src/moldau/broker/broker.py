@@ -21,6 +21,7 @@ from moldau.broker.refreshing import Refreshing
 from moldau.broker.registration import BrokerStartError
 from moldau.broker.store_choice import choose_store, lock_siblings, looks_for_siblings, open_store, remember
 from moldau.broker.tasks import Periodic
+from moldau.broker.watchdog import Watchdog
 from moldau.cluster.image import NO_TOPIC_ID, BrokerInfo, Endpoint
 from moldau.cluster.metadata import Metadata
 from moldau.cluster.store import MetadataStore, SessionState, StoreError
@@ -79,6 +80,7 @@ class Broker:
         )
         self.broker_id = BrokerId(-1)
         self.addresses: list[str] = []
+        self.watchdog: Watchdog | None = None
         self.failed: asyncio.Event
 
     @property
@@ -107,6 +109,9 @@ class Broker:
         except (DirectoryError, OSError, StoreError, BrokerStartError) as error:
             await self._release()
             raise BrokerStartError(_reason(error)) from error
+        if self._config.bool("loop.watchdog.enable"):
+            self.watchdog = Watchdog(self._loop)
+            self.watchdog.start()
         await self._listeners.accept()
         self._start_tasks()
 
@@ -309,6 +314,8 @@ class Broker:
         await self._release()
 
     async def _end(self) -> None:
+        if self.watchdog is not None:
+            self.watchdog.stop()
         for task in self._periodic:
             task.stop()
         self._groups.close()

@@ -56,6 +56,8 @@ fetch.max.bytes INT 57671680 - 1024.. | Bytes of records that one fetch answer h
 fetch.purgatory.purge.interval.requests INT 1000 - * | Accepted for compatibility: waiting fetches leave no garbage.
 producer.purgatory.purge.interval.requests INT 1000 - * | Accepted for compatibility: see fetch.purgatory.
 delete.records.purgatory.purge.interval.requests INT 1 - * | Accepted for compatibility: see fetch.purgatory.
+loop.watchdog.enable BOOLEAN true - * \
+| Whether a thread watches the event loop and logs what held it for more than 50 ms. Moldau's own.
 telemetry.max.bytes INT 1048576 - 1.. | Largest metrics push of a client that is taken (KIP-714).
 """
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from moldau.broker.broker import Broker
+from moldau.broker.watchdog import Watchdog
 from moldau.cluster.image import ClusterImage
 from moldau.core.broker_config import BrokerConfig
 from moldau.testing.ports import HOST, free_ports
@@ -98,6 +99,11 @@ class BrokerInThread:
     def image(self) -> ClusterImage:
         """The cluster as this broker knows it."""
         return self._inner.broker.services.metadata.image
+
+    @property
+    def watchdog(self) -> Watchdog | None:
+        """Who knows when the broker's event loop stood still, unless `loop.watchdog.enable` is false."""
+        return self._inner.broker.watchdog
 
     def on_image(self, listener: Callable[[ClusterImage], None]) -> Callable[[], None]:
         """Call `listener`, in the broker's thread, with every new image. Returns what ends it."""
