@@ -67,3 +67,23 @@ def test_a_member_of_a_group_that_is_gone_learns_so_from_version_9_on(world: Wor
     member: dict[str, Any] = {"generation_id_or_member_epoch": 3, "member_id": "m"}
     assert commit(world, 8, **member) == [ErrorCode.ILLEGAL_GENERATION]
     assert commit(world, 9, **member) == [ErrorCode.GROUP_ID_NOT_FOUND]
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, -(2**63), 0])
+def test_a_retention_of_any_length_is_taken(world: World, version: int, retention_ms: int) -> None:
+    world.create("t")
+    world.ask(FindCoordinatorRequest(key="g"), 0)
+    assert commit(world, version, retention_time_ms=retention_ms) == [0]
+    assert stored(world) == [("t", 7)]
+
+
+def test_a_commit_that_cannot_be_written_down_leaves_nothing_behind(world: World) -> None:
+    """The record of a commit has room for 32,767 bytes of the group's name, the request has room for more."""
+    world.create("t")
+    world.ask(FindCoordinatorRequest(key="g"), 0)
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+    topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
+    with pytest.raises(ValueError, match="cannot be written"):
+        world.ask(OffsetCommitRequest(group_id="g" * 40_000, topics=[topic]), 9)
+    assert not any(host._held for host in world.groups._hosts.values())

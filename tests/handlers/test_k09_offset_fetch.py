@@ -83,3 +83,9 @@ def test_many_groups_are_answered_in_their_order(world: World, topic_id: bytes) 
     groups = [OffsetFetchRequestGroup(group_id=name, topics=topics) for name in ("other", "g")]
     answer = world.ask(OffsetFetchRequest(groups=groups))
     assert [(group.group_id, offsets(group)) for group in answer.groups] == [("other", [(-1, 0)]), ("g", [(7, 0)])]
+
+
+@pytest.mark.parametrize("version", range(ONE_GROUP_UP_TO + 1))
+def test_a_topic_without_partitions_has_nothing_to_be_refused(world: World, version: int) -> None:
+    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[])]
+    assert world.ask(OffsetFetchRequest(group_id="g", topics=topics), version).topics == []

@@ -196,7 +196,11 @@ class ShardHost:
     ) -> None:
         held = _Held(self._held, outcome, complete, refuse)
         promise.then(held.completed)
-        self.apply(Outcome(outcome.records, held.committed, outcome.adopt))
+        try:
+            self.apply(Outcome(outcome.records, held.committed, outcome.adopt))
+        except Exception:  # a record that cannot be encoded: nothing was replayed, and the caller tells the client
+            self._held.pop(held, None)
+            raise
 
     def _tell(self, answer: Promise[T], value: T) -> None:
         """Not at once: who gets an answer may have another request waiting, and a group may be in mid-change."""

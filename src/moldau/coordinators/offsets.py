@@ -20,6 +20,7 @@ from moldau.protocol.schema import ZERO_UUID
 NEVER = -1
 """An expire timestamp that is none."""
 DEFAULT_RETENTION = -1
+TIMESTAMP_MAX = 2**63 - 1
 GROUP_ID_NOT_FOUND_IS_TOLD = 9
 """OffsetCommit 9 (KIP-848): a member of a group that is gone learns so; older ones are told ILLEGAL_GENERATION."""
 MINUTE_MS = 60_000
@@ -137,7 +138,7 @@ class Offsets:
                 leader_epoch=each.leader_epoch,
                 metadata=each.metadata or "",
                 commit_timestamp=now_ms if each.timestamp_ms < 0 else each.timestamp_ms,
-                expire_timestamp=NEVER if who.retention_ms == DEFAULT_RETENTION else now_ms + who.retention_ms,
+                expire_timestamp=_expire_timestamp(now_ms, who.retention_ms),
                 topic_id=each.topic_id,
             ),
         )
@@ -282,6 +283,11 @@ def _is_expired(offset: CommittedOffset, rule: OffsetExpiry, now_ms: int, retent
         return now_ms >= offset.expire_timestamp
     since_ms = offset.commit_timestamp if rule.idle_since_ms is None else rule.idle_since_ms
     return now_ms - since_ms >= retention_ms
+
+
+def _expire_timestamp(now_ms: int, retention_ms: int) -> int:
+    """When an offset expires by the retention that its client asks for (2-4); one without end is cut to the field."""
+    return NEVER if retention_ms == DEFAULT_RETENTION else min(now_ms + retention_ms, TIMESTAMP_MAX)
 
 
 def _tombstone(group_id: str, partition: TopicPartition) -> CoordinatorRecord:

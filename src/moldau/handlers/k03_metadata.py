@@ -8,7 +8,8 @@ Who leads which partition, at the addresses of the listener that the client came
 - A leader that is not alive, or has no address on this listener, is told as -1 with LEADER_NOT_AVAILABLE, the latter
   from 6 on with LISTENER_NOT_FOUND. `offline_replicas`: on brokers that are gone or whose log directory failed.
 - A broker that died is listed for three seconds more: clients hand its partitions over better (`departed.py`).
-- 10+: topic ids are told, 12+: topics may be asked for by id (KIP-516). 8+: authorized operations on request (KIP-430).
+- 10+: topic ids are told, 12+: topics may be asked for by id (KIP-516); 10 and 11 refuse ids with INVALID_REQUEST.
+  8+: authorized operations on request (KIP-430).
 """
 
 from collections.abc import Awaitable, Iterable
@@ -31,11 +32,31 @@ from moldau.protocol.schema import ZERO_UUID
 
 ALL_TOPICS_IS_AN_EMPTY_LIST = 0
 LISTENER_NOT_FOUND_IS_KNOWN = 6
+TOPICS_HAVE_IDS = 10  # KIP-516
+TOPICS_BY_ID = 12
 
 
 def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
+    if TOPICS_HAVE_IDS <= context.api_version < TOPICS_BY_ID and any(map(_asks_by_id, request.topics or ())):
+        return _refuse_ids(request)
     missing = _missing(request, context)
     return _create_then_answer(missing, request, context) if missing else _answer(request, context, {})
+
+
+def _asks_by_id(topic: MetadataRequestTopic) -> bool:
+    return topic.name is None or topic.topic_id != ZERO_UUID
+
+
+def _refuse_ids(request: MetadataRequest) -> MetadataResponse:
+    """Versions 10 and 11 have room for ids in what they ask, and none for a null name in the answer."""
+    return MetadataResponse(
+        topics=[
+            MetadataResponseTopic(
+                error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
+            )
+            for topic in request.topics or ()
+        ]
+    )
 
 
 def _missing(request: MetadataRequest, context: RequestContext) -> list[str]:

@@ -141,7 +141,7 @@ def _topic_answer(offsets: Sequence[FetchedOffset]) -> OffsetFetchResponseTopics
 def _old_answer(found: _Found, wanted: Sequence[OffsetFetchRequestTopics], version: int) -> OffsetFetchResponse:
     topics = found.topics
     if found.error_code and version < GROUP_HAS_AN_ERROR_CODE:
-        topics = [_refused(topic, found.error_code) for topic in wanted]
+        topics = [_refused(topic, found.error_code) for topic in wanted if topic.partition_indexes]
     if version == FETCH_FINDS_NO_COORDINATOR:
         topics = [list(map(_missing_is_an_error, offsets)) for offsets in topics]
     return OffsetFetchResponse(error_code=found.error_code, topics=[_old_topic(offsets) for offsets in topics])
