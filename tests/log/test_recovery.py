@@ -316,12 +316,11 @@ def test_the_log_start_comes_from_its_checkpoint() -> None:
     assert offsets(open_log(files, log_start_offset=3)) == [3, 4]
 
 
-def test_a_log_that_ends_below_its_start_is_emptied() -> None:
+def test_a_checkpointed_start_past_the_end_of_the_log_is_ignored() -> None:
     files = MemoryFiles()
     fill(open_log(files), 5)
     log = open_log(files, clean=False, log_start_offset=9)
-    assert (log.log_start_offset, log.log_end_offset) == (9, 9)
-    assert segment_names(files) == [f"{9:020d}.log"]
+    assert (log.log_start_offset, offsets(log)) == (0, [0, 1, 2, 3, 4])
 
 
 def test_files_on_their_way_out_are_removed() -> None:

@@ -49,10 +49,13 @@ class OffsetCheckpoint:
         """What the file says; nothing if it is missing or broken."""
         data = self._files.read(self._path) if self._files.exists(self._path) else b""
         if not data:  # Kafka makes them empty before it has something to say
+            self._written = {}
             return {}
         try:
             rows = parse_lines(data)
-            return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
+            found = {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
+            self._written = dict(found)
+            return found
         except ValueError as error:
             log.warning("%s is ignored: %s", self._path, error)
             return {}

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from moldau.core.files import DirectoryLock, Files
 from moldau.core.ids import TopicPartition
@@ -13,6 +14,12 @@ log = logging.getLogger(__name__)
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 META_PROPERTIES_FILE = "meta.properties"
+NEW_DIRECTORY_FILE = ".new"
+"""In a data directory that has not been part of a cluster yet: nothing that the cluster counts on is in it."""
+
+NOT_CHECKPOINTED_SUFFIX = ".not-checkpointed"
+"""In a partition's directory until the checkpoints have been written with this log: what they say under its name
+before that is of a log that was deleted."""
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 """Where a KRaft broker of Apache Kafka keeps its metadata: not a partition of ours."""
@@ -26,6 +33,15 @@ class DirectoryError(Exception):
     """The data directory is not ours to use, or is in use."""
 
 
+class CheckpointedOffsets(NamedTuple):
+    """What the checkpoints of a data directory say of one partition."""
+
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    high_watermark: int = 0
+    clean_offset: int = 0
+
+
 class DataDirectory:
     """A directory of partition directories, locked while we use it."""
 
@@ -35,6 +51,8 @@ class DataDirectory:
         self.path = path
         self.failure: OSError | None = None
         self.directory_id: str | None = None
+        self.is_new = False
+        """Whether it was given its id at this start, or at one that did not get as far as `is_known`."""
         self.recovery_points = OffsetCheckpoint(files, f"{path}/recovery-point-offset-checkpoint")
         self.high_watermarks = OffsetCheckpoint(files, f"{path}/replication-offset-checkpoint")
         self._written_high_watermarks: dict[TopicPartition, int] | None = None
@@ -55,6 +73,7 @@ class DataDirectory:
     def claim(self, broker_id: int, cluster_id: str, new_uuid: Callable[[], bytes]) -> None:
         """Check that the directory belongs to this broker of this cluster; a new one does from now on."""
         known = self.meta_properties()
+        self.is_new = not known or self._files.exists(f"{self.path}/{NEW_DIRECTORY_FILE}")
         _check_owner(self.path, known, "cluster.id", cluster_id)
         _check_owner(self.path, known, "node.id" if "node.id" in known else "broker.id", str(broker_id))
         if "directory.id" in known and ("broker.id" in known or "node.id" in known) and "cluster.id" in known:
@@ -65,7 +84,14 @@ class DataDirectory:
             known = {"version": "0", "broker.id": str(broker_id), **known}
         known = {**known, "cluster.id": cluster_id, "directory.id": self.directory_id}
         lines = "".join(f"{name}={value}\n" for name, value in known.items())
+        if self.is_new:
+            self._files.open(f"{self.path}/{NEW_DIRECTORY_FILE}", create=True)  # durable with the file below
         self._files.write_atomically(f"{self.path}/{META_PROPERTIES_FILE}", lines.encode())
+
+    def is_known(self) -> None:
+        """From now on the cluster may count on what is written here; no longer new at the next start."""
+        if self.is_new:
+            self._files.remove(f"{self.path}/{NEW_DIRECTORY_FILE}")
 
     def meta_properties(self) -> dict[str, str]:
         path = f"{self.path}/{META_PROPERTIES_FILE}"
@@ -113,14 +139,37 @@ class DataDirectory:
         self._files.rename(self.directory_of(partition), path)
         return path
 
+    def mark_not_checkpointed(self, partition: TopicPartition, unique_id: bytes) -> str:
+        """Say in the partition's directory that no checkpoint line is of this log yet; the path of the mark.
+
+        The name is unique: a thread that removes the mark of a log that was deleted meanwhile removes no other's.
+        """
+        path = f"{self.directory_of(partition)}/{unique_id.hex()}{NOT_CHECKPOINTED_SUFFIX}"
+        self._files.open(path, create=True)
+        return path
+
+    def marks_in(self, partition: TopicPartition) -> list[str]:
+        """The paths of the marks that say that no checkpoint line is of this log."""
+        directory = self.directory_of(partition)
+        names = self._files.list(directory)
+        return [f"{directory}/{name}" for name in names if name.endswith(NOT_CHECKPOINTED_SUFFIX)]
+
+    def read_checkpoints(self) -> Callable[[TopicPartition], CheckpointedOffsets]:
+        """What the four checkpoint files say, by partition; zeros where they say nothing."""
+        files = (self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaner_offsets)
+        found = [each.read() for each in files]
+        return lambda partition: CheckpointedOffsets(*(offsets.get(partition, 0) for offsets in found))
+
     def write_checkpoints(
         self,
         recovery_points: Mapping[TopicPartition, int],
         log_start_offsets: Mapping[TopicPartition, int],
         high_watermarks: Mapping[TopicPartition, int],
+        clean_offsets: Mapping[TopicPartition, int],
     ) -> None:
         self.recovery_points.write(recovery_points)
         self.log_start_offsets.write(log_start_offsets)
+        self.cleaner_offsets.write(clean_offsets)
         self.write_high_watermarks(high_watermarks)
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:

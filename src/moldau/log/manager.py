@@ -8,6 +8,7 @@ import contextlib
 import errno
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from moldau.core.clock import Clock
 from moldau.core.files import Files
 from moldau.core.ids import TopicPartition
 from moldau.core.topic_config import TopicConfig
-from moldau.log.data_directory import DataDirectory, DirectoryError
+from moldau.log.data_directory import CheckpointedOffsets, DataDirectory, DirectoryError
 from moldau.log.log import DoomedFile, Log
 from moldau.protocol.errors import ApiError, ErrorCode
 
@@ -50,6 +51,10 @@ class LogManager:
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self._logs: dict[TopicPartition, Log] = {}
         self._homes: dict[TopicPartition, DataDirectory] = {}
+        self._counts: Counter[DataDirectory] = Counter()
+        self._marks: dict[Log, list[str]] = {}
+        """Logs that the checkpoint files do not know yet, with the marks in their directories that say so."""
+        self._unsynced_removals: set[Log] = set()
         self._doomed: list[DoomedFile] = []
         self._writing_checkpoints = threading.Lock()
         self._high_watermarks: dict[TopicPartition, int] = {}
@@ -81,6 +86,16 @@ class LogManager:
             self._guard(directory, lambda each: each.claim(broker_id, cluster_id, self._new_uuid))
         self._need_one()
 
+    @property
+    def new_directories(self) -> list[str]:
+        """The data directories that have not been part of the cluster yet: made for this start, or on a new disk."""
+        return [directory.path for directory in self._online() if directory.is_new]
+
+    def directories_are_known(self) -> None:
+        """The cluster has been told of new directories: at the next start they are new no more."""
+        for directory in self._online():
+            self._guard(directory, DataDirectory.is_known)
+
     def load(self, topics: Iterable[bytes] = ()) -> None:
         """Open every log that is there. `topics` are the ids of those that exist: where a directory cannot be read,
         their partitions may be in it, and are not made anew."""
@@ -94,25 +109,26 @@ class LogManager:
         clean = directory.take_clean_mark()
         self.was_clean &= clean
         directory.remove_deleted()
-        recovery_points = directory.recovery_points.read()
-        start_offsets = directory.log_start_offsets.read()
-        clean_offsets = directory.cleaner_offsets.read()
-        self._high_watermarks.update(directory.high_watermarks.read())
+        checkpointed = directory.read_checkpoints()
         partitions = directory.partitions()
         if not clean and partitions:
             log.info("%s was not closed: checking what is past the recovery points", directory.path)
         for partition in partitions:
             if partition in self._logs:
                 raise DirectoryError(f"{partition} is in {directory.path} and in {self._homes[partition].path}")
-            opened = self._open(
-                directory,
-                partition,
-                None,
-                clean,
-                recovery_points.get(partition, 0),
-                start_offsets.get(partition, 0),
-            )
-            opened.clean_offset = clean_offsets.get(partition, 0)
+            marks = directory.marks_in(partition)
+            self._open_found(directory, partition, clean, CheckpointedOffsets() if marks else checkpointed(partition))
+            if marks:
+                self._marks[self._logs[partition]] = marks
+
+    def _open_found(
+        self, directory: DataDirectory, partition: TopicPartition, clean: bool, known: CheckpointedOffsets
+    ) -> None:
+        """Open a log that is there. No offset is believed that is past its end."""
+        opened = self._open(directory, partition, None, clean, known.recovery_point, known.log_start_offset)
+        opened.clean_offset = min(known.clean_offset, opened.log_end_offset)
+        self._high_watermarks[partition] = min(known.high_watermark, opened.log_end_offset)
+        self._add(directory, opened)
 
     def _open(
         self,
@@ -123,7 +139,7 @@ class LogManager:
         recovery_point: int,
         log_start_offset: int,
     ) -> Log:
-        opened = Log.open(
+        return Log.open(
             self._files,
             self._clock,
             directory.directory_of(partition),
@@ -135,9 +151,11 @@ class LogManager:
             log_start_offset=log_start_offset,
             on_failure=lambda _, error: self._directory_failed(directory, error),
         )
-        self._logs[partition] = opened
-        self._homes[partition] = directory
-        return opened
+
+    def _add(self, directory: DataDirectory, opened: Log) -> None:
+        self._logs[opened.topic_partition] = opened
+        self._homes[opened.topic_partition] = directory
+        self._counts[directory] += 1
 
     # Partitions
 
@@ -149,16 +167,25 @@ class LogManager:
         if topic_id is not None and topic_id in self._topics_before:
             # An empty log in place of one that was in sync would win an election.
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} may be in a directory that failed")
-        homes = list(self._homes.values())
-        directory = min(self._online(), key=homes.count, default=None)
+        directory = min(self._online(), key=lambda each: self._counts[each], default=None)
         if directory is None:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no data directory is online")
         try:
-            return self._open(directory, partition, topic_id, True, 0, 0)
+            return self._create(directory, partition, topic_id)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 self._directory_failed(directory, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be made: {error}") from error
+
+    def _create(self, directory: DataDirectory, partition: TopicPartition, topic_id: bytes | None) -> Log:
+        """A new log, which no line in the checkpoints is of, whatever was deleted under its name before.
+
+        The mark that says so is there before the first append, and as durable as the segment beside it.
+        """
+        created = self._open(directory, partition, topic_id, True, 0, 0)
+        self._marks[created] = [directory.mark_not_checkpointed(partition, self._new_uuid())]
+        self._add(directory, created)
+        return created
 
     def delete(self, partition: TopicPartition) -> None:
         """Take a partition away; its files go later, with `remove_doomed`."""
@@ -181,7 +208,12 @@ class LogManager:
 
     def _forget(self, partition: TopicPartition) -> tuple[Log | None, DataDirectory | None]:
         self._high_watermarks.pop(partition, None)
-        return self._logs.pop(partition, None), self._homes.pop(partition, None)
+        forgotten, directory = self._logs.pop(partition, None), self._homes.pop(partition, None)
+        if forgotten is not None and directory is not None:
+            self._counts[directory] -= 1
+            self._marks.pop(forgotten, None)
+            self._unsynced_removals.discard(forgotten)
+        return forgotten, directory
 
     def checkpointed_high_watermark(self, partition: TopicPartition) -> int:
         """As it was written down before the start; 0 where nothing is known."""
@@ -221,35 +253,60 @@ class LogManager:
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write the checkpoint files of each directory. For a thread."""
-        with self._writing_checkpoints:
-            for directory in self._online():
-                self._guard(directory, lambda each: self._checkpoint(each, high_watermarks))
+        for directory in self._online():
+            self._guard(directory, lambda each: self._checkpoint(each, high_watermarks))
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write these alone, where they have changed. For a thread."""
+        """Write these alone, where they have changed; everything where the files miss a log. For a thread."""
+        for directory in self._online():
+            if any(self._homes.get(each.topic_partition) is directory for each in list(self._marks)):
+                self._guard(directory, lambda each: self._checkpoint(each, high_watermarks))
+            else:
+                self._guard(directory, lambda each: self._checkpoint_high_watermarks(each, high_watermarks))
+
+    def _checkpoint_high_watermarks(
+        self, directory: DataDirectory, high_watermarks: Mapping[TopicPartition, int]
+    ) -> None:
         with self._writing_checkpoints:
-            for directory in self._online():
-                here = _of(self._logs_in(directory), high_watermarks)
-                self._guard(directory, lambda each, here=here: each.write_high_watermarks(here))  # type: ignore[misc]
+            directory.write_high_watermarks(_of(self._logs_in(directory), high_watermarks))
 
     def _checkpoint(self, directory: DataDirectory, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        logs = self._logs_in(directory)
-        recovery_points = {each.topic_partition: each.recovery_point for each in logs}
+        """Write all four files, then take the marks away from the logs that are in them.
+
+        A log that is deleted while this goes on may leave a line behind. Its successor is not among `logs`, and has a
+        mark of its own.
+        """
+        with self._writing_checkpoints:
+            logs = self._logs_in(directory)
+            recovery_points = {each.topic_partition: each.recovery_point for each in logs}
+            for each in logs:
+                with contextlib.suppress(ApiError):  # deleted meanwhile, or its directory has failed and it was said
+                    each.checkpoint()
+            moved = [each for each in logs if each.log_start_offset > each.segments.first.base_offset]
+            directory.write_checkpoints(
+                recovery_points,
+                {each.topic_partition: each.log_start_offset for each in moved},
+                _of(logs, high_watermarks),
+                _clean_offsets(logs),
+            )
+            self._remove_marks(logs)
+            for each in self._unsynced_removals.intersection(moved):
+                self._files.sync_directory(each.directory)  # with a mark that came back the start would be forgotten
+                self._unsynced_removals.discard(each)
+
+    def _remove_marks(self, logs: Iterable[Log]) -> None:
         for each in logs:
-            each.checkpoint()
-        starts = {
-            each.topic_partition: each.log_start_offset
-            for each in logs
-            if each.log_start_offset > each.segments.first.base_offset
-        }
-        directory.write_checkpoints(recovery_points, starts, _of(logs, high_watermarks))
+            for mark in self._marks.pop(each, ()):
+                self._files.remove(mark)
+                self._unsynced_removals.add(each)
 
     def checkpoint_cleaned(self, partition: TopicPartition) -> None:
-        """Write down how far the logs beside that of `partition` are clean. For one thread at a time."""
+        """Write down how far the logs beside that of `partition` are clean. For a thread."""
         home = self._homes.get(partition)
         if home is not None and home.failure is None:
-            offsets = {each.topic_partition: each.clean_offset for each in self._logs_in(home) if each.clean_offset}
-            self._guard(home, lambda each: each.cleaner_offsets.write(offsets))
+            with self._writing_checkpoints:
+                offsets = _clean_offsets(self._logs_in(home))
+                self._guard(home, lambda each: each.cleaner_offsets.write(offsets))
 
     def close(
         self, high_watermarks: Mapping[TopicPartition, int] | None = None, threads: "Executor | None" = None
@@ -301,6 +358,10 @@ class LogManager:
 def _of(logs: Iterable[Log], high_watermarks: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     known = ((each.topic_partition, high_watermarks.get(each.topic_partition)) for each in logs)
     return {partition: offset for partition, offset in known if offset is not None}
+
+
+def _clean_offsets(logs: Iterable[Log]) -> dict[TopicPartition, int]:
+    return {each.topic_partition: each.clean_offset for each in logs if each.clean_offset}
 
 
 def _close(each: Log) -> None:

@@ -63,9 +63,7 @@ class Loader:
         self._snapshots = Snapshots(self._files, self._directory, names)
         self._leader_epochs.load()
         segments, end = self._check(segments, clean, recovery_point)
-        start = max(log_start_offset, segments[0].base_offset)
-        if end < start:
-            segments, end = self._start_over(segments, start), start
+        start = max(segments[0].base_offset, self._believable(log_start_offset, end))
         self._leader_epochs.truncate_from_end(end)
         self._leader_epochs.truncate_from_start(start)
         self._producers.map_end_offset = end
@@ -153,14 +151,18 @@ class Loader:
             self._files, self._directory, base_offset, self._config.index_interval_bytes, self._now_ms
         )
 
-    def _start_over(self, segments: Sequence[Segment], start: int) -> list[Segment]:
-        """Everything in the files is below the log's start."""
-        for segment in segments:
-            self._remove(segment)
-        self._snapshots.remove_above(-1)
-        self._producers.load([])
-        self._leader_epochs.clear()
-        return [self._new_segment(start)]
+    def _believable(self, log_start_offset: int, end: int) -> int:
+        """The checkpointed start of the log, unless it is past the end: what is in the files is not thrown away on the
+        word of a checkpoint. Records that DeleteRecords had removed may be back, if the ones behind them were lost."""
+        if log_start_offset <= end:
+            return log_start_offset
+        log.warning(
+            "%s: the checkpointed log start offset %d is past the log end offset %d and is ignored",
+            self._directory,
+            log_start_offset,
+            end,
+        )
+        return 0
 
     def _remove(self, segment: Segment) -> None:
         for suffix in SEGMENT_SUFFIXES:
