@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from moldau.pipelines import jars
+from moldau.pipelines import jar_hashes, jars
 from moldau.pipelines.java import java_home
 from moldau.pipelines.trust import write_trust_store
 
-SPARK, CLIENTS, POOL = "9.9.9", "3.9.2", "2.13.1"
+SPARK, CLIENTS, POOL = "9.9.9", "3.99.2", "2.99.1"  # versions that nobody published
 CONNECTOR, TOKENS = "spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13"
 
 
@@ -143,6 +143,16 @@ def test_a_directory_that_lost_a_jar_is_filled_again(
     (kept / f"{CONNECTOR}-{SPARK}.jar").write_text("alone")
     assert len(jars.connector_jars()) == 4
     assert (kept / f"{CONNECTOR}-{SPARK}.jar").read_text() != "alone"
+
+
+def test_a_jar_that_is_not_the_published_one_is_refused_and_not_kept(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, repository: str
+) -> None:
+    monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", repository)
+    monkeypatch.setitem(jar_hashes.SHA256, f"kafka-clients-{CLIENTS}.jar", "00" * 32)
+    with pytest.raises(jars.JarsMissing, match="not the jar that was published"):
+        jars.connector_jars()
+    assert list(cache.iterdir()) == []
 
 
 def test_java_reads_the_certificates_of_this_machine(tmp_path: Path) -> None:

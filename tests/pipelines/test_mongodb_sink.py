@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa  # type: ignore[import-untyped]  # no type information
 import pytest
 from bson import Decimal128
 from pymongo import MongoClient
@@ -75,6 +76,13 @@ def test_a_row_sets_the_fields_of_its_document_and_some_delete(spark: "SparkSess
     assert collection.tuples() == [(1, "x", 5), (3, "x", 2)]
     with pytest.raises(PipelineError, match="1 rows have no 'b', which is of the key"):
         write(spec, frame(spark, schema, [(2, None, 6, None)]), 2)
+
+
+def test_a_map_as_a_key_is_a_value_and_never_a_query() -> None:
+    writer = mongodb.writer(made("mongodb", mongodb="mongodb://h/d", collection="c", key=["k"]))
+    rows = pa.table({"k": pa.array([{"$gt": ""}], pa.struct([("$gt", pa.string())])), "n": [1]})
+    [write] = writer._writes(rows, batch(0))
+    assert write._filter == {"k": {"$eq": {"$gt": ""}}}
 
 
 def test_values_keep_their_meaning(spark: "SparkSession", collection: Collection) -> None:

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +44,13 @@ def test_executors_of_a_cluster_get_the_package(tmp_path: Path) -> None:
     assert "spark.driver.host" not in made
     packed = zipfile.ZipFile(made["spark.submit.pyFiles"]).namelist()
     assert {"moldau/__init__.py", "moldau/pipelines/session.py"} <= set(packed)
+
+
+def test_the_package_for_executors_is_gone_with_the_process() -> None:
+    program = "from moldau.pipelines.session import packed_package as p; print(p())"
+    made = subprocess.check_output([sys.executable, "-c", program], text=True).strip()
+    assert made.endswith("moldau.zip")
+    assert not Path(made).parent.exists()
 
 
 def test_a_connector_that_the_pipeline_brings_is_not_doubled(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 Each is resolved without what it depends on: the connector's own list would bring sixty jars, most of them in Spark
 already. Ivy, which PySpark carries, does it with settings of our own: a half-filled local Maven repository breaks a
-resolution that looks there. The exact version first; where a repository lacks one, the newest before it.
+resolution that looks there. The exact version first; where a repository lacks one, the newest before it. A jar that we
+know is compared with the hash under which it was published.
 
 A directory of the cache is complete or not there: it is filled under another name and then renamed.
 """
 
+import hashlib
 import logging
 import os
 import re
@@ -18,6 +20,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
+from moldau.pipelines.jar_hashes import SHA256
 from moldau.pipelines.java import is_carried, java_home
 from moldau.pipelines.trust import write_trust_store
 
@@ -78,6 +81,7 @@ def _fill(kept: Path, spark_version: str) -> None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".new-", dir=kept.parent) as work:
             resolved = _Ivy(Path(work)).resolve_all(spark_version)
+            _check_hashes(resolved)
             _put_in_place(resolved, kept, Path(work))
     except OSError as error:
         raise JarsMissing(f"cannot write Spark's Kafka connector to {kept}: {error}") from error
@@ -85,6 +89,19 @@ def _fill(kept: Path, spark_version: str) -> None:
         raise JarsMissing(
             f"cannot get {error}: connect this machine to a Maven repository once, or put the four jars into {kept}"
         ) from error
+
+
+def _check_hashes(resolved: Path) -> None:
+    """Raises JarsMissing if a jar is not the one that was published under its name."""
+    for jar in sorted(resolved.glob("*.jar")):
+        published = SHA256.get(jar.name)
+        if published is None:
+            logger.info("%s is of a version whose hash is not known here", jar.name)
+        elif hashlib.sha256(jar.read_bytes()).hexdigest() != published:
+            raise JarsMissing(
+                f"{jar.name} is not the jar that was published under this name: "
+                "ask who runs this machine's Maven repository, or put the four jars in place by hand"
+            )
 
 
 def _put_in_place(resolved: Path, kept: Path, work: Path) -> None:

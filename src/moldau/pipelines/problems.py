@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from moldau.pipelines.secrets import without_secrets
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -25,7 +27,7 @@ class Problem:
     hint: str = ""
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.message}" + (f" ({self.hint})" if self.hint else "")
+        return f"{self.place}: {without_secrets(self.message + (f' ({self.hint})' if self.hint else ''))}"
 
 
 class PipelineError(Exception):

@@ -28,6 +28,7 @@ from moldau.pipelines.groups import Groups, Reader, readers, readers_of_sink
 from moldau.pipelines.kinds import Context, sink_kind
 from moldau.pipelines.problems import PipelineError, Problem
 from moldau.pipelines.progress import Progress, listener
+from moldau.pipelines.secrets import without_secrets
 from moldau.pipelines.session import session
 from moldau.pipelines.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.storage import RunLock, Storage
@@ -54,7 +55,7 @@ class RunFailed(Exception):
     """A query failed; the message is one line, the cause has the rest."""
 
     def __init__(self, query: str, error: BaseException) -> None:
-        super().__init__(f"{query}: {explain(error)}")
+        super().__init__(without_secrets(f"{query}: {explain(error)}"))
         self.query = query
 
 

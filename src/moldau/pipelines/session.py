@@ -4,7 +4,9 @@ Defaults suit a small machine; the pipeline's own `spark` settings win over all 
 in the pipeline's storage, not to the terminal: what a user must know comes back as an exception.
 """
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -89,7 +91,9 @@ def settings(spec: PipelineSpec, master: str | None = None, realtime: bool = Fal
 def packed_package() -> Path:
     """Moldau as a zip file, for the Python workers of machines that do not have it."""
     root = Path(moldau.__file__).parent
-    target = Path(tempfile.mkdtemp(prefix="moldau-package-")) / "moldau.zip"
+    made = tempfile.mkdtemp(prefix="moldau-package-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)  # not before: workers that come later ask for it
+    target = Path(made) / "moldau.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
         for path in sorted(root.rglob("*.py")):
             packed.write(path, Path(root.name) / path.relative_to(root))

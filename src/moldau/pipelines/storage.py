@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from moldau.pipelines.secrets import without_secrets
+
 PROBE_S = 0.5
 """How long a run tries for its lock: whoever looks whether a run is there holds it for a moment."""
 ORPHAN_WAIT_S = 20.0
@@ -86,7 +88,8 @@ class Storage:
         """Whole or not at all: `status` may read at any time."""
         self.path.mkdir(parents=True, exist_ok=True)
         written = self.path / f"status.json.{os.getpid()}"
-        written.write_text(json.dumps(status, indent=1))
+        with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(without_secrets(json.dumps(status, indent=1)))
         written.replace(self.path / "status.json")
 
     def read_status(self) -> dict[str, Any] | None:

@@ -113,12 +113,13 @@ class MongoWriter:
                 identity = f"{batch.owner}/{batch.number}/{number}"
                 yield ReplaceOne({"_id": identity}, {**row, "_id": identity}, upsert=True)
                 continue
-            same = {name: row[name] for name in self.key}
+            same = {name: {"$eq": row[name]} for name in self.key}  # a map {"$gt": ""} as a key is no query
             if deleted:
                 yield DeleteOne(same)
             else:
                 rest = {name: value for name, value in row.items() if name not in self.key}
-                yield UpdateOne(same, {"$set": rest} if rest else {"$setOnInsert": same}, upsert=True)
+                key = {name: row[name] for name in self.key}
+                yield UpdateOne(same, {"$set": rest} if rest else {"$setOnInsert": key}, upsert=True)
 
 
 def documents(rows: "pa.Table") -> "Iterator[Document]":
