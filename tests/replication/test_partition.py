@@ -4,7 +4,7 @@ import pytest
 
 from moldau.log.leader_epochs import EpochEnd
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.replication.partition import Partition
+from moldau.replication.partition import UNCOMMITTED_MAX, Partition
 from moldau.replication.replica import ENOUGH_BYTES
 from tests.log.helpers import append, batch, memory_log
 from tests.replication.helpers import Answer, Leader
@@ -18,6 +18,9 @@ class Counting:
 
     def advanced(self, appended_bytes: int) -> None:
         self.counts.append(appended_bytes)
+
+
+BELOW_MIN_ISR_APPENDS = 10 * UNCOMMITTED_MAX
 
 
 class Session:
@@ -378,3 +381,28 @@ def test_a_joiner_that_a_reassignment_takes_out_counts_until_its_proposal_is_ref
     leader.partition.proposal_refused()
     assert leader.partition.high_watermark == 4
     assert set(leader.partition.followers) == {2}
+
+
+def test_what_a_leader_below_min_isr_remembers_of_its_appends_is_bounded() -> None:
+    leader = Leader(isr=(1, 2), replicas=(1, 2), min_isr=2)
+    leader.partition.update((1,), (1, 2), 8)
+    for end in range(1, BELOW_MIN_ISR_APPENDS + 1):
+        leader.partition.replicated_append(end, 10)
+    assert len(leader.partition._uncommitted) <= UNCOMMITTED_MAX
+    assert sum(size for _, size in leader.partition._uncommitted) == 10 * BELOW_MIN_ISR_APPENDS
+
+
+def test_a_follower_far_behind_brings_bytes_with_each_of_its_steps_while_more_is_appended() -> None:
+    """Those who wait for many bytes are not held up by what is remembered of the appends being bounded."""
+    leader = Leader(isr=(1, 2), replicas=(1, 2))
+    consumer = Counting()
+    leader.partition.waiters[consumer] = None
+    steps = 8
+    appended = 4 * UNCOMMITTED_MAX
+    for _ in range(appended):
+        leader.append(1, acks=1)
+    for step in range(1, steps + 1):
+        leader.append(1, acks=1)
+        leader.fetched(2, step * appended // steps)
+    assert len(consumer.counts) == steps
+    assert min(consumer.counts) > 0

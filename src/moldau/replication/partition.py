@@ -28,6 +28,10 @@ from moldau.replication.followers import FollowerState
 from moldau.replication.lane import Lane
 from moldau.replication.replica import ENOUGH_BYTES, Replica
 
+UNCOMMITTED_MAX = 1024
+"""Appends above the high watermark that are counted apart. Beyond it each two neighbours become one: the high watermark
+may wait for days below `min.insync.replicas`, and still tells those who wait how many bytes each step brings."""
+
 
 class IsrChanges(Protocol):
     """Who brings a leader's wish for other in-sync replicas to the store."""
@@ -168,6 +172,8 @@ class Partition(Replica):
     def replicated_append(self, end: int, size: int) -> None:
         """The others have to fetch it first. What this does is all that replication costs an append."""
         self._uncommitted.append((end, size))
+        if len(self._uncommitted) > UNCOMMITTED_MAX:
+            self._uncommitted = _in_pairs(self._uncommitted)
         if self._some_at_end:
             self._some_at_end = False
             now_ms = self._clock.monotonic_ms()
@@ -356,6 +362,15 @@ class Partition(Replica):
             for waiter in tuple(self.replica_waiters):
                 waiter.grown(self)
         return self.log.log_start_offset
+
+
+def _in_pairs(appends: deque[tuple[int, int]]) -> deque[tuple[int, int]]:
+    """Half as many: the end of each second append, with the bytes of both."""
+    each = iter(appends)
+    merged = deque((end, size + before) for (_, before), (end, size) in zip(each, each, strict=False))
+    if len(appends) % 2:
+        merged.append(appends[-1])
+    return merged
 
 
 def _append_rules(config: TopicConfig) -> AppendRules:
