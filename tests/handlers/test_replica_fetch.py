@@ -4,11 +4,20 @@ import pytest
 
 from moldau.broker.dispatch import Introduction
 from moldau.protocol.errors import ErrorCode
-from moldau.protocol.messages.k01_fetch import FetchResponse, FetchTopic, ForgottenTopic
+from moldau.protocol.messages.k01_fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
 from tests.handlers.conftest import World
 from tests.handlers.replicated import FETCH_VERSION, Replicated, at, only, turns
 
 FETCH = 1
+OLD_FETCH_VERSION = 12
+STRANGERS = 500
 SESSION_ID_END = 4 + 4 + 1 + 4 + 2 + 4
 """Size, correlation id, tags, throttle time, error code, session id: up to here answers may differ."""
 
@@ -165,13 +174,88 @@ def test_what_is_forgotten_is_not_served(cluster: Replicated) -> None:
     cluster.run(test)
 
 
-def test_an_earlier_start_of_a_broker_is_refused(cluster: Replicated) -> None:
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_a_start_of_a_broker_that_is_not_registered_is_refused_and_changes_nothing(
+    cluster: Replicated, difference: int
+) -> None:
+    topic_id = cluster.create("t", 1, 2)
+    cluster.world.produce("t", 1)
+    registered = cluster.world.image.brokers[2].epoch
+
+    async def test() -> None:
+        first = await cluster.replica_fetch(2, at(topic_id, 0))
+        state = ReplicaState(replica_id=2, replica_epoch=registered + difference)
+        other = FetchRequest(replica_state=state, session_epoch=0, topics=[at(topic_id, 1, last_epoch=0)])
+        assert only(await cluster.begin(other, FETCH_VERSION)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        follower = cluster.partition("t").followers[2]
+        assert (follower.broker_epoch, follower.log_end_offset) == (registered, 0)
+        session = cluster.world.services.fetch_sessions.of_replicas.of(2)
+        assert session is not None
+        assert session.id == first.session_id, "the session of the broker itself goes on"
+
+    cluster.run(test)
+
+
+def test_a_fetch_that_does_not_say_which_start_it_is_of_does_not_vouch_for_records(cluster: Replicated) -> None:
+    cluster.create("t", 1, 2)
+    cluster.world.produce("t", 1)
+
+    async def test() -> None:
+        partition = FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1 << 20)
+        topics = [FetchTopic(topic="t", partitions=[partition])]
+        await cluster.begin(FetchRequest(replica_id=2, topics=topics), OLD_FETCH_VERSION)
+        assert cluster.partition("t").high_watermark == 0
+
+    cluster.run(test)
+
+
+def test_who_is_no_broker_leaves_nothing_behind(cluster: Replicated) -> None:
+    topic_id = cluster.create("t", 1, 2)
+    cluster.world.produce("t", 1)
+
+    async def test() -> None:
+        for replica_id in range(1000, 1000 + STRANGERS):
+            state = ReplicaState(replica_id=replica_id, replica_epoch=replica_id)
+            request = FetchRequest(replica_state=state, max_wait_ms=60_000, topics=[at(topic_id, 0)])
+            response = await cluster.begin(request, FETCH_VERSION)
+            assert response.session_id == 0
+            assert only(response).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert len(cluster.world.services.fetch_sessions.of_replicas) == 0
+        assert not cluster.partition("t").replica_waiters
+
+    cluster.run(test)
+
+
+def test_the_session_of_a_broker_that_left_is_gone_and_its_fetch_is_answered(cluster: Replicated) -> None:
     topic_id = cluster.create("t", 1, 2)
 
     async def test() -> None:
-        await cluster.replica_fetch(2, at(topic_id, 0), broker_epoch=50)
-        result = only(await cluster.replica_fetch(2, at(topic_id, 0), broker_epoch=49))
-        assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await cluster.replica_fetch(2, at(topic_id, 0))
+        waiting = cluster.begin(cluster.replica_request(2, max_wait_ms=60_000), FETCH_VERSION)
+        await cluster.world.metadata._store.delete("/brokers/ids/2")
+        await cluster.world.metadata.refresh()
+        await turns()
+        assert waiting.done()
+        assert len(cluster.world.services.fetch_sessions.of_replicas) == 0
+        assert not cluster.partition("t").replica_waiters
+
+    cluster.run(test)
+
+
+def test_a_fetch_without_a_session_whose_connection_is_gone_leaves_nothing_behind(cluster: Replicated) -> None:
+    topic_id = cluster.create("t", 1, 2)
+
+    async def test() -> None:
+        state = ReplicaState(replica_id=2, replica_epoch=cluster.world.image.brokers[2].epoch)
+        request = FetchRequest(
+            replica_state=state, max_wait_ms=60_000, min_bytes=1, session_epoch=-1, topics=[at(topic_id, 0)]
+        )
+        waiting = cluster.begin(request, FETCH_VERSION)
+        await turns()
+        assert cluster.partition("t").replica_waiters
+        waiting.cancel()
+        await turns()
+        assert not cluster.partition("t").replica_waiters
 
     cluster.run(test)
 

@@ -117,9 +117,9 @@ class LeaderFetcher:
             self._try_at_once()
 
     def start_over(self) -> None:
-        """Name everything to the leader anew."""
+        """Name everything to the leader anew, which may have had no session for us until we were registered."""
         self._forget_session()
-        self._schedule()
+        self._try_at_once()
 
     def _try_at_once(self) -> None:
         self._delay_ms = 0

@@ -47,6 +47,7 @@ class Services:
         self.fetch_sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), random)
         self.departed = Departed(clock)
         metadata.subscribe(self.departed.note)
+        metadata.subscribe(self.fetch_sessions.of_replicas.image_changed)
         self.groups: GroupsAccess  # set by the broker: it needs all the other services
         self.producer_ids = ProducerIds(lambda: metadata.next_producer_id_block(broker_id))
 

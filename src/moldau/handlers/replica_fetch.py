@@ -4,12 +4,15 @@ To ask for an offset is to say that all before it is there: that moves the high 
 in-sync replicas. An answer has what the request names, if there is more of it, and what has grown since. It is read up
 to the log's end.
 
+- Only that start of a broker is believed which is registered (15+: KIP-903 has the request say it). Others are told
+  NOT_LEADER_OR_FOLLOWER for each partition, get no session and leave nothing behind: whoever asks may be no broker at
+  all, or one that is quicker than the news of it, which asks again in a moment.
 - Sessions are apart from those of consumers (`replica_sessions`) and are not walked over.
 - How far the log is committed, and where it starts, comes with every partition in an answer. What has only such news is
   added when the wait has ended without data, or when its last time was longer ago than a wait.
 - `leader.replication.throttled.*` (KIP-73): a throttled replica that is not in sync is left out while the rate is
   exceeded.
-- 12+: a diverging epoch is told. 15+: the follower's broker epoch is checked (KIP-903).
+- 12+: a diverging epoch is told.
 
 `replica_repeats` serves nearly all of these requests, with what is here, from bytes to bytes.
 """
@@ -23,7 +26,7 @@ from moldau.core.config import parse_list
 from moldau.core.files import FileRegion
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.divergence import NO_DIVERGENCE, diverging_epoch
-from moldau.handlers.replica_sessions import FIRST_EPOCH, NO_SESSION, Followed, Key, ReplicaSession
+from moldau.handlers.replica_sessions import FIRST_EPOCH, Followed, Key, ReplicaSession
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k01_fetch import (
     EpochEndOffset,
@@ -69,6 +72,8 @@ class Told(NamedTuple):
 
 
 def handle(request: FetchRequest, context: RequestContext, sender: Sender) -> FetchResponse | Awaitable[FetchResponse]:
+    if not _is_registered(context.services, sender):
+        return _refusal(request, context.api_version)
     try:
         session = _session(request, context, sender)
     except ApiError as error:
@@ -77,10 +82,23 @@ def handle(request: FetchRequest, context: RequestContext, sender: Sender) -> Fe
     fetch = ReplicaFetch(context.services, session, sender, limits)
     _take_request(request, fetch, session)
     if fetch.try_answer(request.max_wait_ms <= 0):
-        return _message(fetch, session)
+        return _message(fetch.told, session)
     waiting = _WaitingForMessage(fetch, session)
     session.wait(waiting, request.max_wait_ms)
     return waiting.future
+
+
+def _is_registered(services: Services, sender: Sender) -> bool:
+    broker = services.metadata.image.brokers.get(sender.replica_id)
+    return broker is not None and broker.epoch == sender.broker_epoch
+
+
+def _refusal(request: FetchRequest, api_version: int) -> FetchResponse:
+    session = ReplicaSession.without_memory(uses_topic_ids=api_version >= FETCH_BY_TOPIC_ID)
+    names = [(topic.topic_id if session.uses_topic_ids else topic.topic, topic) for topic in request.topics]
+    keys = [(name, each.partition) for name, topic in names for each in topic.partitions]
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return _message([Told(key, code, -1, -1, NO_DIVERGENCE, None) for key in keys], session)
 
 
 def _session(request: FetchRequest, context: RequestContext, sender: Sender) -> ReplicaSession:
@@ -91,10 +109,8 @@ def _session(request: FetchRequest, context: RequestContext, sender: Sender) -> 
         return sessions.go_on(sender.replica_id, id_, epoch, uses_topic_ids=uses_topic_ids)
     followers_are_read = context.services.config.optional_string("replica.selector.class") is not None
     if request.session_epoch == FIRST_EPOCH:
-        return sessions.begin(
-            sender.replica_id, uses_topic_ids=uses_topic_ids, tells_high_watermarks=followers_are_read
-        )
-    return ReplicaSession(NO_SESSION, uses_topic_ids=uses_topic_ids, tells_high_watermarks=False)
+        return sessions.begin(*sender, uses_topic_ids=uses_topic_ids, tells_high_watermarks=followers_are_read)
+    return ReplicaSession.without_memory(uses_topic_ids=uses_topic_ids)
 
 
 def _take_request(request: FetchRequest, fetch: "ReplicaFetch", session: ReplicaSession) -> None:
@@ -117,9 +133,9 @@ def _take_request(request: FetchRequest, fetch: "ReplicaFetch", session: Replica
             fetch.take((name, each.partition), position)
 
 
-def _message(fetch: "ReplicaFetch", session: ReplicaSession) -> FetchResponse:
+def _message(told: list[Told], session: ReplicaSession) -> FetchResponse:
     topics: dict[str | bytes, FetchableTopicResponse] = {}
-    for (name, index), error_code, high_watermark, log_start_offset, diverging, records in fetch.told:
+    for (name, index), error_code, high_watermark, log_start_offset, diverging, records in told:
         topic = topics.get(name)
         if topic is None:
             topic = topics[name] = FetchableTopicResponse(
@@ -138,8 +154,7 @@ def _message(fetch: "ReplicaFetch", session: ReplicaSession) -> FetchResponse:
                 records=records if records is not None else b"",
             )
         )
-    if session.id == NO_SESSION:
-        session.close()
+    session.answered()
     return FetchResponse(session_id=session.id, responses=list(topics.values()))
 
 
@@ -150,14 +165,18 @@ class _WaitingForMessage:
         self._fetch = fetch
         self._session = session
         self.future: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
-        self.future.add_done_callback(lambda _: session.stop_waiting(self))
+        self.future.add_done_callback(self._done)
 
     def attempt(self, time_is_up: bool) -> bool:
         if not self._fetch.try_answer(time_is_up):
             return False
         if not self.future.done():
-            self.future.set_result(_message(self._fetch, self._session))
+            self.future.set_result(_message(self._fetch.told, self._session))
         return True
+
+    def _done(self, _: object) -> None:
+        self._session.stop_waiting(self)
+        self._session.answered()
 
 
 class ReplicaFetch:
@@ -188,6 +207,7 @@ class ReplicaFetch:
             if last_fetched_epoch != log.leader_epochs.latest or offset > log.log_end_offset:
                 diverging = diverging_epoch(log, last_fetched_epoch, offset)
                 if diverging is not None:
+                    partition.follower(self._sender.replica_id)
                     self._tell_divergence(followed, diverging)
                     return
             if not log.log_start_offset <= offset <= log.log_end_offset:

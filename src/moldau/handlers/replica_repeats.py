@@ -59,7 +59,11 @@ class ReplicaRepeats:
         *tail_begins, replica_id, broker_epoch, _ = _tail.unpack_from(frame, tail_position)
         max_wait_ms, min_bytes, max_bytes, _, session_id, epoch = _start.unpack_from(frame, body_position)
         session = self._sessions.of(replica_id)
-        if tuple(tail_begins) != _tail_begins or session is None or (session.id, session.epoch) != (session_id, epoch):
+        if (
+            tuple(tail_begins) != _tail_begins
+            or session is None
+            or (session.id, session.epoch, session.broker_epoch) != (session_id, epoch, broker_epoch)
+        ):
             return None
         asked = _positions(frame, position, tail_position)
         if asked is None:

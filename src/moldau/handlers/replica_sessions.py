@@ -14,10 +14,12 @@ import asyncio
 from random import Random
 from typing import Protocol
 
+from moldau.cluster.image import ClusterImage
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.replication.partition import Partition
 
 NO_SESSION = 0
+NO_BROKER_EPOCH = -1
 FIRST_EPOCH = 0
 EPOCH_MAX = 2**31 - 1
 
@@ -129,6 +131,7 @@ class ReplicaSession:
         "_loop",
         "_timer",
         "_waiting",
+        "broker_epoch",
         "dirty",
         "epoch",
         "id",
@@ -140,8 +143,11 @@ class ReplicaSession:
         "uses_topic_ids",
     )
 
-    def __init__(self, session_id: int, *, uses_topic_ids: bool, tells_high_watermarks: bool) -> None:
+    def __init__(
+        self, session_id: int, broker_epoch: int, *, uses_topic_ids: bool, tells_high_watermarks: bool
+    ) -> None:
         self.id = session_id
+        self.broker_epoch = broker_epoch
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
         self.tells_high_watermarks = tells_high_watermarks
@@ -157,6 +163,16 @@ class ReplicaSession:
         self._is_woken = False
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def without_memory(cls, *, uses_topic_ids: bool) -> "ReplicaSession":
+        """For one request, after which it is gone."""
+        return cls(NO_SESSION, NO_BROKER_EPOCH, uses_topic_ids=uses_topic_ids, tells_high_watermarks=False)
+
+    def answered(self) -> None:
+        """A request has its answer, or does not want it any more."""
+        if self.id == NO_SESSION:
+            self.close()
 
     def next_epoch(self) -> None:
         """A request has come that continues the session. Answers go out in order, so what waits is answered first."""
@@ -223,22 +239,38 @@ class ReplicaSession:
 
 
 class ReplicaSessions:
-    """One session for each follower. They are as many as brokers, and are never evicted."""
+    """One session for each broker that is registered: it is begun for no other, and ends with the registration."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._sessions: dict[int, ReplicaSession] = {}
 
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+        """An image listener: a broker that left, or was started anew, has no session any more."""
+        if old.brokers is new.brokers:
+            return
+        for replica_id, session in tuple(self._sessions.items()):
+            broker = new.brokers.get(replica_id)
+            if broker is None or broker.epoch != session.broker_epoch:
+                del self._sessions[replica_id]
+                session.close()
+
     def of(self, replica_id: int) -> ReplicaSession | None:
         return self._sessions.get(replica_id)
 
-    def begin(self, replica_id: int, *, uses_topic_ids: bool, tells_high_watermarks: bool) -> ReplicaSession:
-        """A new session, in place of the one before."""
+    def begin(
+        self, replica_id: int, broker_epoch: int, *, uses_topic_ids: bool, tells_high_watermarks: bool
+    ) -> ReplicaSession:
+        """A new session of a registered broker, in place of the one before."""
         before = self._sessions.pop(replica_id, None)
         if before is not None:
             before.close()
         session = ReplicaSession(
             self._random.randrange(1, EPOCH_MAX),
+            broker_epoch,
             uses_topic_ids=uses_topic_ids,
             tells_high_watermarks=tells_high_watermarks,
         )

@@ -249,10 +249,7 @@ class Partition(Replica):
 
     def replica_fetched(self, replica_id: int, broker_epoch: int, offset: int, log_start: int, now_ms: int) -> None:
         """A follower asks for `offset`: it has all before it."""
-        follower = self.followers.get(replica_id)
-        if follower is None:
-            reason = f"broker {replica_id} is no replica of {self.topic_partition}"
-            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, reason)
+        follower = self.follower(replica_id)
         moved = follower.fetched(offset, log_start, broker_epoch, self.log.log_end_offset, now_ms)
         if follower.behind_since_ms is None:
             self._some_at_end = True
@@ -261,6 +258,14 @@ class Partition(Replica):
                 self._commit()
         elif self._may_join(follower):
             self._propose((*self.in_sync_replicas, replica_id))
+
+    def follower(self, replica_id: int) -> FollowerState:
+        """What is known of a replica; raises ApiError if the broker is none. It may know of a reassignment first."""
+        follower = self.followers.get(replica_id)
+        if follower is None:
+            reason = f"broker {replica_id} is no replica of {self.topic_partition}"
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, reason)
+        return follower
 
     def consider_joiners(self) -> None:
         """Let somebody in who could not join when it last fetched: if it has all, it may not fetch again soon."""
