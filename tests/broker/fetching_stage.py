@@ -1,7 +1,7 @@
 """Fetchers with logs in memory, and a leader for tests to play."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,8 +16,9 @@ from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
 from moldau.handlers.context import Services
 from moldau.log.log import Log
-from moldau.protocol.errors import ErrorCode
+from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k01_fetch import PartitionData
+from moldau.replication.durability import Durability
 from moldau.replication.follower import FollowedPartition
 from moldau.replication.throttle import Throttle
 from tests.broker.fake_leader import PATIENCE_S, FakeLeader
@@ -47,6 +48,29 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+class ManualCommitter:
+    """Syncs when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Sequence[Log], asyncio.Future[frozenset[Log]]]] = []
+
+    def commit(self, logs: Sequence[Log]) -> "asyncio.Future[frozenset[Log]]":
+        future: asyncio.Future[frozenset[Log]] = asyncio.get_running_loop().create_future()
+        self.waiting.append((tuple(logs), future))
+        return future
+
+    def sync(self, number: int = 0) -> None:
+        """Those logs of a wait that can be synced are."""
+        logs, future = self.waiting.pop(number)
+        failed = []
+        for log in logs:
+            try:
+                log.sync()
+            except ApiError:
+                failed.append(log)
+        future.set_result(frozenset(failed))
+
+
 class Stage:
     """Fetchers with logs in memory, and a leader to play."""
 
@@ -54,11 +78,13 @@ class Stage:
         self.leader = FakeLeader()
         self._properties = properties
         self.files = MemoryFiles()
+        self.committer = ManualCommitter()
         self.leader_logs: dict[int, Log] = {}
 
     async def enter(self) -> None:
         port = await self.leader.start()
-        config, unknown = BrokerConfig.parse({"replica.fetch.backoff.ms": "80", **self._properties})
+        defaults = {"replica.fetch.backoff.ms": "80", "log.flush.policy": "os"}
+        config, unknown = BrokerConfig.parse({**defaults, **self._properties})
         assert not unknown
         clock = SystemClock()
         brokers = {OWN_ID: broker(OWN_ID, 1, epoch=5), LEADER_ID: broker(LEADER_ID, port, epoch=6)}
@@ -71,6 +97,7 @@ class Stage:
                 clock=clock,
                 metadata=SimpleNamespace(image=image),
                 follower_throttle=Throttle(clock, config.optional_int("follower.replication.throttled.rate")),
+                durability=Durability(config.string("log.flush.policy"), self.committer),
             ),
         )
         self.fetchers = Fetchers(asyncio.get_running_loop(), self.services)
@@ -91,13 +118,17 @@ class Stage:
         old, self.services.metadata.image = self.image, image  # type: ignore[misc]  # not the real one
         self.fetchers.image_changed(old, image)
 
-    def partition(self, index: int = 0, *, epoch: int = 3, log: Log | None = None) -> FollowedPartition:
+    def partition(
+        self, index: int = 0, *, epoch: int = 3, log: Log | None = None, directory: str = "/data"
+    ) -> FollowedPartition:
         name = TopicPartition(TOPIC, index)
-        opened = log or Log.open(self.files, SystemClock(), f"/data/{name}", name, TopicConfig())
+        opened = log or Log.open(self.files, SystemClock(), f"{directory}/{name}", name, TopicConfig())
         return FollowedPartition(TOPIC_ID, opened, LEADER_ID, epoch, 0)
 
-    def follow(self, index: int = 0, *, epoch: int = 3, log: Log | None = None) -> FollowedPartition:
-        followed = self.partition(index, epoch=epoch, log=log)
+    def follow(
+        self, index: int = 0, *, epoch: int = 3, log: Log | None = None, directory: str = "/data"
+    ) -> FollowedPartition:
+        followed = self.partition(index, epoch=epoch, log=log, directory=directory)
         self.fetchers.follow(followed)
         return followed
 

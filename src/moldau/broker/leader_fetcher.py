@@ -5,7 +5,7 @@ there is something to name meanwhile: a new partition would otherwise wait for u
 its leader hears of it, which is the greater part of a failover.
 
 Everything runs in callbacks of the connection: an answer is received, appended and asked on for in one turn of the
-loop, unless it is large.
+loop, unless it is large, or has to be on disk first (`follower_syncs`).
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import cast
 
+from moldau.broker.follower_syncs import FollowerSyncs
 from moldau.broker.peer import PeerClient, answer_position, decode_answer
 from moldau.cluster.image import ClusterImage, Endpoint, TopicImage
 from moldau.core.broker_config import BrokerConfig
@@ -73,6 +74,7 @@ class LeaderFetcher:
         self._services = services
         self._leader_id = leader_id
         self._plan = FetchPlan()
+        self._syncs = FollowerSyncs(loop, services, self._plan, self._go_on)
         self._config: BrokerConfig | None = None
         self._limits: FetchLimits
         self._timeout_ms: int
@@ -141,6 +143,7 @@ class LeaderFetcher:
 
     def close(self) -> None:
         self._is_closed = True
+        self._syncs.close()
         self._disconnect()
         for timer in (self._pause_timer, self._retry_timer):
             if timer is not None:
@@ -163,8 +166,11 @@ class LeaderFetcher:
         plan = self._plan
         if self._is_closed or self._is_appending or self._retry_timer is not None:
             return
+        self._syncs.begin()
         if not plan:
             self._disconnect()
+        elif self._syncs.are_awaited:
+            return
         elif self._under_way == 0 or (plan.has_due and plan.session_id and self._under_way < REQUESTS_MAX):
             client = self._connected()
             if client is not None:

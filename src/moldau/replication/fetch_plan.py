@@ -3,7 +3,7 @@
 A request names only partitions that are new, that have moved, or that are to be tried again; the leader keeps the
 rest, so an idle partition costs nothing. The law: what an answer says of a partition counts only if the position that
 the leader answered for is the partition's position still. So it must have been named, by the request that is answered
-or by an earlier one, and must not be due to be named again.
+or by an earlier one, and must not be due to be named again, now or when it is no longer held back.
 """
 
 from typing import NamedTuple
@@ -60,11 +60,12 @@ class PlannedRequest(NamedTuple):
 class FetchPlan:
     """The partitions that are fetched from one leader."""
 
-    __slots__ = ("_due", "_epoch", "_fetches", "_forgotten", "_number", "session_id")
+    __slots__ = ("_due", "_epoch", "_fetches", "_forgotten", "_held", "_number", "session_id")
 
     def __init__(self) -> None:
         self._fetches: dict[FetchKey, Fetch] = {}
         self._due: dict[Fetch, None] = {}
+        self._held: set[Fetch] = set()
         self._forgotten: dict[FetchKey, None] = {}
         self._number = 0
         self._epoch = NEW_SESSION_EPOCH
@@ -99,15 +100,28 @@ class FetchPlan:
 
     def rests(self, fetch: Fetch) -> bool:
         """Whether the leader knows its position, and nothing has come of it yet."""
-        return fetch.asked != NEVER and self.holds(fetch) and fetch not in self._due
+        return fetch.asked != NEVER and self.holds(fetch) and fetch not in self._due and fetch not in self._held
 
     def name_again(self, fetch: Fetch) -> None:
         """Its position moved, or is to be tried again."""
-        self._due[fetch] = None
+        if fetch not in self._held:
+            self._due[fetch] = None
+
+    def hold_back(self, fetch: Fetch) -> None:
+        """It has moved, and the leader may not hear of that yet. Meanwhile the leader sends nothing for it."""
+        self._due.pop(fetch, None)
+        self._held.add(fetch)
+
+    def let_go(self, fetch: Fetch) -> None:
+        """The leader may hear of it."""
+        if fetch in self._held:
+            self._held.discard(fetch)
+            self._due[fetch] = None
 
     def leave_out(self, fetch: Fetch) -> None:
         """Fetch nothing for it until it is named again."""
         self._due.pop(fetch, None)
+        self._held.discard(fetch)
         if fetch.asked != NEVER:
             fetch.asked = NEVER
             self._forgotten[fetch.key] = None
@@ -120,7 +134,7 @@ class FetchPlan:
     def find(self, key: FetchKey, number: int) -> Fetch | None:
         """The partition that the answer to request `number` may be taken for."""
         fetch = self._fetches.get(key)
-        if fetch is None or not NEVER < fetch.asked <= number or fetch in self._due:
+        if fetch is None or not NEVER < fetch.asked <= number or fetch in self._due or fetch in self._held:
             return None
         return fetch
 
@@ -164,4 +178,4 @@ class FetchPlan:
         for fetch in self._fetches.values():
             if fetch.asked != NEVER:
                 fetch.asked = NEVER
-                self._due[fetch] = None
+                self.name_again(fetch)
