@@ -26,7 +26,7 @@ UV := $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 
-.PHONY: help setup tools test faults lint format demo bench bench-pipelines docs lock clean
+.PHONY: help setup tools test faults power-cuts lint format demo bench bench-pipelines docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -44,6 +44,9 @@ faults: setup tools ## half an hour of faults against three brokers, then the sa
 	$(BIN)/python -m tests.faults.schedule --keep build/faults $(or $(ARGS),--minutes 30)
 	$(if $(ARGS),,$(BIN)/python -m tests.faults.schedule --keep build/faults --minutes 10 --zookeeper)
 	$(if $(ARGS),,MOLDAU_LEDGER_RECORDS=300000 MOLDAU_LEDGER_KILLS=3 $(BIN)/pytest -s tests/pipelines/test_exactly_once.py)
+
+power-cuts: setup ## a hundred power cuts of three brokers under load, and twenty after which one disk is empty (ARGS='--seed N' makes the same choices again)
+	$(BIN)/python -m tests.faults.power_cuts $(ARGS)
 
 lint: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

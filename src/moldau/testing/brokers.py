@@ -12,6 +12,7 @@ from moldau.broker.broker import Broker
 from moldau.broker.watchdog import Watchdog
 from moldau.cluster.image import ClusterImage
 from moldau.core.broker_config import BrokerConfig
+from moldau.core.files import Files
 from moldau.testing.ports import HOST, free_ports
 
 FOR_TESTS = {
@@ -26,8 +27,12 @@ FOR_TESTS = {
 class BrokerInLoop:
     """A broker in the running event loop."""
 
-    def __init__(self, data: str | Path, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, data: str | Path, properties: Mapping[str, str] | None = None, *, files: Files | None = None
+    ) -> None:
+        """`files`: the machine's own unless given."""
         self.data = str(data)
+        self._files = files
         (port,) = free_ports(1)
         self._properties = {
             "listeners": f"PLAINTEXT://{HOST}:{port}",
@@ -53,7 +58,7 @@ class BrokerInLoop:
         config, unknown = BrokerConfig.parse(self._properties)
         if unknown:
             raise ValueError(f"unknown properties: {', '.join(unknown)}")
-        broker = Broker(config)
+        broker = Broker(config, files=self._files)
         await broker.start()
         self._broker = broker
         self._keep_address()
@@ -76,8 +81,10 @@ class BrokerInLoop:
 class BrokerInThread:
     """A broker in a thread with a loop of its own."""
 
-    def __init__(self, data: str | Path, properties: Mapping[str, str] | None = None) -> None:
-        self._inner = BrokerInLoop(data, properties)
+    def __init__(
+        self, data: str | Path, properties: Mapping[str, str] | None = None, *, files: Files | None = None
+    ) -> None:
+        self._inner = BrokerInLoop(data, properties, files=files)
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread | None = None
 
@@ -94,6 +101,11 @@ class BrokerInThread:
     @property
     def is_running(self) -> bool:
         return self._thread is not None
+
+    @property
+    def broker(self) -> Broker:
+        """The broker itself, while it runs; it belongs to its own thread."""
+        return self._inner.broker
 
     @property
     def image(self) -> ClusterImage:

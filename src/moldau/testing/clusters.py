@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from moldau.cluster.image import ClusterImage
+from moldau.core.files import Files
 from moldau.testing.brokers import BrokerInThread, directory_for
 
 STORE_FILE = "metadata.sqlite"
@@ -16,7 +17,14 @@ WAIT_S = 30.0
 class ClusterInThread:
     """Brokers with the ids 1, 2, 3 ...; they are named by these."""
 
-    def __init__(self, data: str | Path, brokers: int = 3, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data: str | Path,
+        brokers: int = 3,
+        properties: Mapping[str, str] | None = None,
+        *,
+        files: Files | None = None,
+    ) -> None:
         root = Path(data)
         root.mkdir(parents=True, exist_ok=True)
         shared = {
@@ -25,7 +33,7 @@ class ClusterInThread:
             **(properties or {}),
         }
         self.brokers = {
-            number: BrokerInThread(root / f"broker-{number}", {**shared, "broker.id": str(number)})
+            number: BrokerInThread(root / f"broker-{number}", {**shared, "broker.id": str(number)}, files=files)
             for number in range(1, brokers + 1)
         }
 

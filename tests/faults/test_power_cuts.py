@@ -1,0 +1,12 @@
+"""A few power cuts; `make power-cuts` makes a hundred of them."""
+
+import os
+import random
+
+from tests.faults.power_cuts import run
+
+CUTS = int(os.environ.get("MOLDAU_POWER_CUTS", "4"))
+
+
+def test_what_was_acknowledged_survives_a_power_cut_of_all_brokers() -> None:
+    assert run(random.SystemRandom().randrange(10**6), cuts=CUTS, wiped=0) == []
