@@ -17,6 +17,7 @@ from moldau.broker.following import WHOLE_CLUSTER
 from moldau.broker.group_commit import GroupCommit
 from moldau.broker.groups import GroupCoordinator
 from moldau.broker.listeners import Listeners
+from moldau.broker.opening import OpeningThread
 from moldau.broker.refreshing import Refreshing
 from moldau.broker.registration import BrokerStartError
 from moldau.broker.store_choice import choose_store, lock_siblings, looks_for_siblings, open_store, remember
@@ -168,6 +169,7 @@ class Broker:
             durability=Durability(config.string("log.flush.policy"), committer),
             random=self._random,
         )
+        self._services.opening = self._opening = OpeningThread(self._loop)
         self._groups = GroupCoordinator(self._loop, self._services, lambda: os.urandom(16))
         self._services.groups = self._groups
         # In a thread: after a crash much may have to be checked, and the loop has a session to keep alive.
@@ -335,6 +337,8 @@ class Broker:
             await self._refreshing.close()
         if hasattr(self, "store"):
             await self.store.close()
+        if hasattr(self, "_opening"):
+            self._opening.close()
         self._threads.shutdown()
         self._cold_reads.shutdown()
 

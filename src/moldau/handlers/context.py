@@ -10,6 +10,7 @@ from moldau.core.ids import BrokerId
 from moldau.handlers.departed import Departed
 from moldau.handlers.fetch_sessions import FetchSessions
 from moldau.handlers.groups_access import GroupsAccess
+from moldau.handlers.opening import Opening, OpeningHere
 from moldau.handlers.producer_ids import ProducerIds
 from moldau.log.manager import LogManager
 from moldau.replication.durability import Durability
@@ -48,6 +49,7 @@ class Services:
         self.departed = Departed(clock)
         metadata.subscribe(self.departed.note)
         metadata.subscribe(self.fetch_sessions.of_replicas.image_changed)
+        self.opening: Opening = OpeningHere()  # the broker has a thread for it
         self.groups: GroupsAccess  # set by the broker: it needs all the other services
         self.producer_ids = ProducerIds(lambda: metadata.next_producer_id_block(broker_id))
 

@@ -30,7 +30,7 @@ from moldau.log.segment import (
     file_name,
 )
 from moldau.log.segments import Segments
-from moldau.log.timestamps import TimestampOffset, find_max_timestamp, find_timestamp
+from moldau.log.timestamps import Search, TimestampOffset, find_max_timestamp, find_timestamp
 from moldau.log.txn_index import AbortedTxn
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import BatchHeader, EndTxnMarker, read_end_txn_marker, read_sent_batches, stamp
@@ -376,6 +376,10 @@ class Log:
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """The first record with the youngest timestamp (KIP-734)."""
         return self._guarded(lambda: find_max_timestamp(self))
+
+    def next_region(self, search: Search) -> FileRegion | None:
+        """Where a search by time looks next; the looking itself may be done in another thread."""
+        return self._guarded(lambda: search.next_region(self))
 
     def epoch_end_offset(self, epoch: int) -> EpochEnd:
         """Where a leader's epoch ended in this log (KIP-101)."""

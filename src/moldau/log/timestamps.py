@@ -1,13 +1,32 @@
-"""From time to offset: what ListOffsets asks. The only look at records that a log takes by itself."""
+"""From time to offset: what ListOffsets asks. The only look at records that a log takes by itself.
+
+The law: a search alternates between two halves. `next_region` asks the log where to look, on the thread that owns it,
+and costs an index look-up; `look` reads headers and opens batches, in any thread, and touches nothing but the file of
+its region, which stays readable whatever becomes of the log. What is found was there when its region was named.
+
+A header says how young its records are, and is not proof. Batches are opened until RECORDS_MAX records were looked at;
+behind that, and where a batch is too large or makes no sense, the header is believed: the answer is then the batch's
+first offset, at or before the record that is asked for, so that a client that seeks there misses nothing.
+"""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from moldau.core.files import File, FileRegion
+from moldau.log.scan import iter_headers
 from moldau.log.segment import NO_TIMESTAMP, Segment
-from moldau.records.batch import BatchHeader, Record, iter_records
+from moldau.protocol.errors import ApiError
+from moldau.records.batch import MAGIC_V2, BatchHeader, records_data
+from moldau.records.compression import OPENED_BYTES_MAX
+from moldau.records.record import outline_records
 
 if TYPE_CHECKING:
     from moldau.log.log import Log
+
+RECORDS_MAX = 500_000
+"""Records that all searches of one request look at: half a second of a thread."""
+HEADERS_AT_ONCE = 20_000
+"""Headers that one call of `look` walks over: 30 ms, then others may have the thread."""
 
 
 class TimestampOffset(NamedTuple):
@@ -18,47 +37,155 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
+class RecordsLeft:
+    """How many records may still be looked at."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, count: int = RECORDS_MAX) -> None:
+        self.count = count
+
+    def take(self, count: int) -> bool:
+        """Whether so many may be looked at; then they are not left any more."""
+        if count > self.count:
+            return False
+        self.count -= count
+        return True
+
+
+class Search(Protocol):
+    """Both kinds of search, driven by turns: `next_region`, `look`, `next_region`, ... until one says it is over."""
+
+    def next_region(self, log: "Log") -> FileRegion | None:
+        """Where to look next; None: there is nothing more to look at."""
+        ...
+
+    def look(self, region: FileRegion) -> TimestampOffset | None:
+        """What was found there; None: nothing yet."""
+        ...
+
+
+class TimestampSearch:
+    """Looks for the first record at or after the log's start that is not older than `timestamp`."""
+
+    __slots__ = ("_left", "_next_base", "_rest", "_start_offset", "_timestamp")
+
+    def __init__(self, timestamp: int, left: RecordsLeft) -> None:
+        self._timestamp = timestamp
+        self._left = left
+        self._start_offset = 0
+        self._next_base = 0  # segments that begin before it were looked at
+        self._rest: FileRegion | None = None
+
+    def next_region(self, log: "Log") -> FileRegion | None:
+        if self._rest is not None:
+            return self._rest
+        self._start_offset = log.log_start_offset
+        for segment in log.segments:
+            if segment.base_offset >= self._next_base and segment.max_timestamp >= self._timestamp:
+                self._next_base = segment.base_offset + 1
+                region = self._region_in(segment)
+                if region is not None:
+                    log.segments.opened(segment)
+                    return region
+        return None
+
+    def _region_in(self, segment: Segment) -> FileRegion | None:
+        # Up to an older entry's offset nothing is as young as what is asked for.
+        entry = segment.time_index.last_for_timestamp(self._timestamp - 1)
+        first = segment.find(max(self._start_offset, entry.offset if entry else segment.base_offset))
+        return None if first is None else FileRegion(segment.file, first[0], segment.size - first[0])
+
+    def look(self, region: FileRegion) -> TimestampOffset | None:
+        self._rest = None
+        file, end = region.file, region.position + region.size
+        for walked, (position, header) in enumerate(iter_headers(file, region.position, end), 1):
+            if header.max_timestamp >= self._timestamp and header.last_offset >= self._start_offset:
+                found = self._open(file, position, header)
+                if found is not None:
+                    return found
+            if walked >= HEADERS_AT_ONCE:
+                rest = position + header.size
+                self._rest = FileRegion(file, rest, end - rest) if rest < end else None
+                return None
+        return None
+
+    def _open(self, file: File, position: int, header: BatchHeader) -> TimestampOffset | None:
+        epoch = header.partition_leader_epoch
+        try:
+            outlines = _outlines(file, position, header, self._left)
+            if outlines is not None:
+                for timestamp, offset in outlines:
+                    if timestamp >= self._timestamp and offset >= self._start_offset:
+                        return TimestampOffset(offset, timestamp, epoch)
+                return None
+        except ApiError:  # more than may be held, or no records at all: a consumer will meet it in any case
+            pass
+        return TimestampOffset(max(header.base_offset, self._start_offset), header.max_timestamp, epoch)
+
+
+class MaxTimestampSearch:
+    """Looks for the first record with the youngest timestamp of all, in the batch that is said to have it (KIP-734)."""
+
+    __slots__ = ("_is_over", "_left")
+
+    def __init__(self, left: RecordsLeft) -> None:
+        self._left = left
+        self._is_over = False
+
+    def next_region(self, log: "Log") -> FileRegion | None:
+        if self._is_over:  # compaction has emptied the batch, and Kafka looks no further either
+            return None
+        self._is_over = True
+        segment = max(log.segments, key=lambda each: each.max_timestamp)
+        if segment.max_timestamp == NO_TIMESTAMP:
+            return None
+        found = segment.find(segment.offset_of_max_timestamp)
+        if found is None:
+            return None
+        log.segments.opened(segment)
+        return FileRegion(segment.file, found[0], found[1].size)
+
+    def look(self, region: FileRegion) -> TimestampOffset | None:
+        position, header = next(iter_headers(region.file, region.position, region.position + region.size))
+        epoch = header.partition_leader_epoch
+        try:
+            outlines = _outlines(region.file, position, header, self._left)
+            if outlines is not None:
+                youngest = max(outlines, key=lambda each: (each[0], -each[1]), default=None)
+                return None if youngest is None else TimestampOffset(youngest[1], youngest[0], epoch)
+        except ApiError:
+            pass
+        return TimestampOffset(header.last_offset, header.max_timestamp, epoch)
+
+
 def find_timestamp(log: "Log", timestamp: int) -> TimestampOffset | None:
     """The first record at or after the log's start that is not older than `timestamp`."""
-    for segment in log.segments:
-        if segment.max_timestamp >= timestamp:
-            found = _find_in_segment(segment, timestamp, log.log_start_offset)
-            if found is not None:
-                return found
-    return None
+    return _run(TimestampSearch(timestamp, RecordsLeft()), log)
 
 
 def find_max_timestamp(log: "Log") -> TimestampOffset | None:
     """The first record with the youngest timestamp of all."""
-    segment = max(log.segments, key=lambda each: each.max_timestamp)
-    if segment.max_timestamp == NO_TIMESTAMP:
-        return None
-    found = segment.find(segment.offset_of_max_timestamp)
-    if found is None:
-        return None
-    position, header = found
-    records = _records(segment, position, header)
-    youngest = max(records, key=lambda record: (record.timestamp, -record.offset), default=None)
-    if youngest is None:
-        return None  # compaction has emptied the batch, and Kafka looks no further either
-    return TimestampOffset(youngest.offset, youngest.timestamp, header.partition_leader_epoch)
+    return _run(MaxTimestampSearch(RecordsLeft()), log)
 
 
-def _find_in_segment(segment: Segment, timestamp: int, start_offset: int) -> TimestampOffset | None:
-    # Up to an older entry's offset nothing is as young as what is asked for.
-    entry = segment.time_index.last_for_timestamp(timestamp - 1)
-    first = segment.find(max(start_offset, entry.offset if entry else segment.base_offset))
-    if first is None:
-        return None
-    for position, header in segment.headers(first[0]):
-        if header.max_timestamp >= timestamp:
-            for record in _records(segment, position, header):
-                if record.timestamp >= timestamp and record.offset >= start_offset:
-                    return TimestampOffset(record.offset, record.timestamp, header.partition_leader_epoch)
+def _run(search: Search, log: "Log") -> TimestampOffset | None:
+    while (region := search.next_region(log)) is not None:
+        found = search.look(region)
+        if found is not None:
+            return found
     return None
 
 
-def _records(segment: Segment, position: int, header: BatchHeader) -> Iterator[Record]:
-    if header.magic < 2:
-        return iter([Record(header.base_offset, header.max_timestamp, None, None)])
-    return iter_records(segment.batch_at(position, header))
+def _outlines(file: File, position: int, header: BatchHeader, left: RecordsLeft) -> Iterator[tuple[int, int]] | None:
+    """Timestamp and offset of each record of a batch; None: they are too many to be looked at."""
+    base_offset, base_timestamp, count = header.base_offset, header.base_timestamp, header.record_count
+    if header.magic < MAGIC_V2:
+        return iter([(header.max_timestamp, base_offset)])
+    if not left.take(count):
+        return None
+    data = records_data(file.read_at(position, header.size), header, limit=OPENED_BYTES_MAX)
+    outlines = outline_records(data, count)
+    if header.is_log_append_time:
+        return ((header.max_timestamp, base_offset + delta) for _, delta, _ in outlines)
+    return ((base_timestamp + since, base_offset + delta) for since, delta, _ in outlines)

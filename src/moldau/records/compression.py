@@ -15,6 +15,8 @@ from moldau.protocol.errors import ApiError, ErrorCode
 # A producer limits what it puts into one batch before compression (max.request.size, 1 MiB unless set): this is far
 # past it, and what opening one batch may cost a broker at most.
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+OPENED_BYTES_MAX = 32 * 1024 * 1024
+"""What one request may make a broker decompress at a time: while the pieces are put together it is held twice."""
 
 _T = TypeVar("_T")
 _MASK = 0xFFFFFFFF
