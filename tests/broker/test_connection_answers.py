@@ -1,7 +1,7 @@
 """In how many writes the answers of a connection leave, and in which order."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
@@ -9,11 +9,17 @@ import pytest
 
 from moldau.broker.connection import REQUESTS_IN_FLIGHT_MAX, Connection
 from moldau.broker.dispatch import Answer, Dispatcher
-from moldau.broker.inputs import Inputs
+from moldau.broker.inputs import KEPT_MAX, Inputs
 from moldau.handlers.later import Later
 from moldau.protocol.errors import ProtocolError
+from tests.broker.transports import Owner, Transport
 
-LATER, REFUSED, UNANSWERED = b"later", b"refused", b"unanswered"
+LATER, UNDECIDED, REFUSED, UNANSWERED = b"later", b"undecided", b"refused", b"unanswered"
+
+
+class Undecided(Later):
+    __slots__ = ()
+    is_undecided = True
 
 
 class Echo:
@@ -21,54 +27,19 @@ class Echo:
 
     def __init__(self) -> None:
         self.waiting: list[Later] = []
+        self.taken_up: list[bytes] = []
 
     def dispatch(self, frame: bytes | memoryview, _: object, *, is_lent: bool = False) -> Answer:  # noqa: ARG002  as that of a dispatcher
         request = bytes(frame)
+        self.taken_up.append(request)
         if request == REFUSED:
             raise ProtocolError("no such request")
         if request == UNANSWERED:
             return None
-        if request == LATER:
-            self.waiting.append(Later())
+        if request in (LATER, UNDECIDED):
+            self.waiting.append(Later() if request == LATER else Undecided())
             return self.waiting[-1]
         return request
-
-
-class Transport:
-    """Takes all at once."""
-
-    def __init__(self) -> None:
-        self.writes: list[bytes] = []
-        self.is_aborted = False
-
-    def write(self, data: bytes) -> None:
-        self.writes.append(data)
-
-    def writelines(self, chunks: list[bytes]) -> None:
-        self.writes.append(b"".join(chunks))
-
-    def abort(self) -> None:
-        self.is_aborted = True
-
-    def is_closing(self) -> bool:
-        return self.is_aborted
-
-    def get_extra_info(self, _: str) -> None:
-        return None
-
-    def set_write_buffer_limits(self, high: int) -> None:
-        assert high == 0
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-
-class Owner:
-    def opened(self, _: Connection) -> bool:
-        return True
-
-    def closed(self, _: Connection) -> None: ...
 
 
 class Client:
@@ -76,17 +47,29 @@ class Client:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, cold_reads: ThreadPoolExecutor) -> None:
         self.echo, self.transport = Echo(), Transport()
+        self.inputs = Inputs()
         dispatcher = cast(Dispatcher, self.echo)
-        self._connection = Connection(loop, Owner(), dispatcher, cold_reads, Inputs(), "PLAINTEXT", 1000)
+        self._connection = Connection(loop, Owner(), dispatcher, cold_reads, self.inputs, "PLAINTEXT", 100_000)
         self._connection.connection_made(cast(asyncio.Transport, self.transport))
+
+    def break_dispatcher(self, dispatch: Callable[..., Answer]) -> None:
+        self._connection._dispatch = dispatch
 
     def read(self, *requests: bytes) -> list[bytes]:
         """All of them in one piece; what was written since."""
         data = b"".join(len(request).to_bytes(4, "big") + request for request in requests)
         before = len(self.transport.writes)
+        self._arrived(data)
+        return self.transport.writes[before:]
+
+    def read_in_pieces(self, request: bytes, size: int) -> None:
+        data = len(request).to_bytes(4, "big") + request
+        for start in range(0, len(data), size):
+            self._arrived(data[start : start + size])
+
+    def _arrived(self, data: bytes) -> None:
         self._connection.get_buffer(-1)[: len(data)] = data
         self._connection.buffer_updated(len(data))
-        return self.transport.writes[before:]
 
 
 @pytest.fixture
@@ -121,3 +104,37 @@ def test_any_number_of_requests_is_answered_in_their_order(client: Client) -> No
     written = client.read(*requests)
     assert b"".join(written) == b"".join(requests)
     assert len(written) <= 5
+
+
+def test_nothing_is_taken_up_before_the_request_ahead_of_it_is_decided(client: Client) -> None:
+    client.read(LATER, UNDECIDED, b"1", UNDECIDED, b"2")
+    client.read(b"3")
+    later, undecided = client.echo.waiting
+    assert client.echo.taken_up == [LATER, UNDECIDED]
+    undecided.complete([b"b"])  # its answer has to wait, those behind it need not
+    assert client.echo.taken_up == [LATER, UNDECIDED, b"1", UNDECIDED]
+    later.complete([b"a"])
+    assert client.transport.writes == [b"ab1"]
+    client.echo.waiting[-1].complete([b"c"])
+    assert b"".join(client.transport.writes) == b"ab1c23"
+    assert client.read(b"4") == [b"4"]
+
+
+def test_a_large_frame_behind_one_that_is_not_decided_waits_as_well(client: Client) -> None:
+    large = b"x" * 50_000
+    client.read(UNDECIDED)
+    client.read_in_pieces(large, 20_000)
+    assert client.echo.taken_up == [UNDECIDED]
+    client.echo.waiting[0].complete([b"!"])
+    assert b"".join(client.transport.writes) == b"!" + large
+
+
+def test_an_input_that_was_kept_is_given_back_whatever_happens(client: Client) -> None:
+    def broken(*_: object, **__: object) -> Answer:
+        raise ZeroDivisionError
+
+    client.break_dispatcher(broken)
+    for _ in range(KEPT_MAX + 1):
+        with pytest.raises(ZeroDivisionError):
+            client.read_in_pieces(b"x" * 50_000, 20_000)
+        assert client.inputs.can_be_kept

@@ -21,6 +21,7 @@ from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
 from moldau.handlers import registry
 from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.groups_access import awaited
 from moldau.log.log import Log
 from moldau.log.manager import LogManager
 from moldau.protocol import codec
@@ -101,7 +102,7 @@ class World:
 
         async def answer() -> Any:
             given = registry.handler(request.api_key)(received, context)
-            return await given if inspect.isawaitable(given) else given
+            return await (given if inspect.isawaitable(given) else awaited(given))
 
         return codec.decode(response_type(request.api_key), version, codec.encode(self.runner.run(answer()), version))
 

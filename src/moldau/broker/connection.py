@@ -1,9 +1,9 @@
 """One client's connection.
 
 Answers leave in the order their requests came: clients match them by position. A request is taken up as soon as it is
-read (several may be waiting for a sync or for data at once), but never while an earlier answer is still stuck in
-front of a client that does not read, and never more than REQUESTS_IN_FLIGHT_MAX at a time: so a connection's memory
-is bounded whatever its client does.
+read (several may be waiting for a sync or for data at once), but never before the one ahead of it is decided, never
+while an earlier answer is still stuck in front of a client that does not read, and never more than
+REQUESTS_IN_FLIGHT_MAX at a time: so a connection's memory is bounded whatever its client does.
 """
 
 import asyncio
@@ -48,6 +48,7 @@ class Connection(asyncio.BufferedProtocol):
         "_cold_reads",
         "_dispatch",
         "_frames",
+        "_in_flight_max",
         "_inputs",
         "_kept",
         "_kept_bytes",
@@ -81,6 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(request_bytes_max)
         self._frames: deque[Frame] = deque()  # read, and not taken up yet
         self._answers: deque[list[Chunk] | Later] = deque()  # taken up, and not sent yet
+        self._in_flight_max = REQUESTS_IN_FLIGHT_MAX  # 0 while the last one is not decided
         self._reading_paused = False
         self._transport: asyncio.Transport
         self._sender: Sender
@@ -122,14 +124,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._keep(data, position, kept)
         except ProtocolError as error:
             self._refuse(error)
-        if kept is not None and self._kept is None:
-            self._inputs.give_back(kept)
+        finally:
+            if kept is not None and self._kept is None:
+                self._inputs.give_back(kept)
 
     def _serve_in_place(self, data: memoryview) -> int:
         """Answer the requests that are whole and need not wait; returns where the others begin."""
         reader, answers, sender, position, end = self._reader, self._answers, self._sender, 0, len(data)
         ready: list[bytes] = []  # goes out in one write
-        in_flight_max = 0 if self._frames else REQUESTS_IN_FLIGHT_MAX
+        in_flight_max = 0 if self._frames else self._in_flight_max
         try:
             while position < end and sender.idle and len(answers) + len(ready) < in_flight_max:
                 stop = reader.whole(data, position)
@@ -149,6 +152,7 @@ class Connection(asyncio.BufferedProtocol):
                 elif answer is not None:
                     self._write(ready)
                     self._answer(answer)
+                    in_flight_max = self._in_flight_max
         finally:
             self._write(ready)
         return position
@@ -180,12 +184,17 @@ class Connection(asyncio.BufferedProtocol):
         """To the request that came last: now, or after the answers before it."""
         answers = self._answers
         if isinstance(answer, Later):
-            answers.append(answer)
-            answer.when_done(self._later_done)
+            self._await(answer)
         elif answers:
             answers.append(chunks_of(answer))
         else:
             self._sender.send(chunks_of(answer))
+
+    def _await(self, later: Later) -> None:
+        self._answers.append(later)
+        if later.is_undecided:
+            self._in_flight_max = 0
+        later.when_done(self._later_done)
 
     def pause_writing(self) -> None:
         self._sender.transport_full()
@@ -210,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
         """Take up waiting requests while there is room, send what is ready, and read on or not accordingly."""
         frames = self._frames
         try:
-            while frames and self._sender.idle and len(self._answers) < REQUESTS_IN_FLIGHT_MAX:
+            while frames and self._sender.idle and len(self._answers) < self._in_flight_max:
                 self._take_up()
         except ProtocolError as error:
             self._refuse(error)
@@ -221,11 +230,10 @@ class Connection(asyncio.BufferedProtocol):
     def _take_up(self) -> None:
         """Work on as many waiting requests as there is room for; what is ready goes out in one write."""
         frames, answers, ready = self._frames, self._answers, list[Chunk]()
-        while frames and len(answers) < REQUESTS_IN_FLIGHT_MAX:
+        while frames and len(answers) < self._in_flight_max:
             answer = self._dispatch(frames.popleft(), self.peer)
             if isinstance(answer, Later):
-                answers.append(answer)
-                answer.when_done(self._later_done)
+                self._await(answer)
             elif answer is not None:
                 chunks = chunks_of(answer)
                 if answers:
@@ -241,10 +249,14 @@ class Connection(asyncio.BufferedProtocol):
             (self._transport.resume_reading if on else self._transport.pause_reading)()
 
     def _later_done(self, later: Later) -> None:
+        if later.is_undecided:
+            self._in_flight_max = REQUESTS_IN_FLIGHT_MAX
         if later.failed:
             self._transport.abort()
         elif self._answers and self._answers[0] is later:
             self._send_ready()
+            self._serve()
+        elif later.is_undecided:
             self._serve()
 
     def _send_ready(self) -> None:

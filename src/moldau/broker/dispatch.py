@@ -2,6 +2,9 @@
 
 For each (key, version) that was used, what is needed is looked up once and kept: the decoder, the handler, the
 answer's encoder. The handlers' modules are imported at first use: what nobody asks for is never loaded.
+
+An exception that is no ProtocolError is an error of ours, wherever it comes from: it is logged, and the client is told
+UNKNOWN_SERVER_ERROR, or its connection is closed where the answer has no place for a code.
 """
 
 import asyncio
@@ -27,6 +30,8 @@ log = logging.getLogger(__name__)
 
 INTRODUCTION_BYTES_MAX = 256
 """Longer headers are read each time: what is kept of a client is bounded by the number of API versions."""
+
+ERROR_OF_OURS = "the request could not be answered because of an error of ours, see above"
 
 _correlation_id = struct.Struct(">i").unpack_from
 
@@ -64,6 +69,13 @@ class Awaited(Later):
     def _done(self, future: "asyncio.Future[Message]") -> None:
         if not future.cancelled():
             self.complete_with(lambda: self._encode(future.result()))
+
+
+class Undecided(Awaited):
+    """The answer of a handler that is a coroutine: nothing has been decided when it is called."""
+
+    __slots__ = ()
+    is_undecided = True
 
 
 class Promised(Later):
@@ -140,44 +152,50 @@ class Dispatcher:
     def dispatch(self, frame: Frame, peer: Peer, *, is_lent: bool = False) -> Answer:
         """The answer to one request. A frame that is lent may be overwritten after this; any other may be kept."""
         known = peer.introductions.get(bytes(frame[:CORRELATION_ID_POSITION]))
-        if known is not None and known.repeats is not None:
-            repeated = known.repeats.serve(frame)
-            if repeated is not None:
-                return repeated
-        if is_lent:
-            frame = bytes(frame)
-        if known is None or frame[REST_POSITION : known.body_position] != known.rest:
-            known = self._introduce(frame, peer)
-        return self._dispatch(frame, peer, known)
+        try:
+            if known is not None and known.repeats is not None:
+                repeated = known.repeats.serve(frame)
+                if repeated is not None:
+                    return repeated
+            if is_lent:
+                frame = bytes(frame)
+            if known is None or frame[REST_POSITION : known.body_position] != known.rest:
+                known = self._introduce(frame, peer)
+            return self._dispatch(frame, known)
+        except ProtocolError:
+            raise
+        except Exception:
+            key = parse_request_header(frame).api_key
+            log.exception("%s of %s failed", _name(key), peer)
+            if known is None:
+                raise ProtocolError(ERROR_OF_OURS) from None
+            (correlation_id,) = _correlation_id(frame, CORRELATION_ID_POSITION)
+            return known.route.respond(correlation_id, _server_error(key))
 
-    def _dispatch(self, frame: Frame, peer: Peer, known: Introduction) -> Answer:
+    def _dispatch(self, frame: Frame, known: Introduction) -> Answer:
         _, body_position, route, context, repeats = known
         (correlation_id,) = _correlation_id(frame, CORRELATION_ID_POSITION)
         # Bytes behind the request are ignored, as Kafka does: librdkafka leaves some after an all-topics Metadata v13.
         request, _ = route.decode(frame, body_position)
-        try:
-            answer = route.handle(request, context)
-            if answer is None:
-                return None
-            if isinstance(answer, Message):
-                if repeats is not None and repeats.may_repeat(request):
-                    repeats.learn(frame, request, answer)
-                return route.respond(correlation_id, answer)
-            if isinstance(answer, Promise):
-                return Promised(answer, partial(route.respond, correlation_id))
-            if isinstance(answer, DelayedFetch):
-                if repeats is not None and repeats.may_repeat(request):
-                    repeats.learn(frame, request, None)
-                return Delayed(answer, partial(route.respond, correlation_id))
-        except ProtocolError:
-            raise
-        except Exception:
-            log.exception("%s of %s failed", type(request).__name__, peer)
-            return route.respond(correlation_id, _server_error(request.api_key))
+        answer = route.handle(request, context)
+        if answer is None:
+            return None
+        if isinstance(answer, Message):
+            if repeats is not None and repeats.may_repeat(request):
+                repeats.learn(frame, request, answer)
+            return route.respond(correlation_id, answer)
+        respond = partial(route.respond, correlation_id)
+        if isinstance(answer, Promise):
+            return Promised(answer, respond)
+        if isinstance(answer, DelayedFetch):
+            if repeats is not None and repeats.may_repeat(request):
+                repeats.learn(frame, request, None)
+            return Delayed(answer, respond)
+        is_decided = isinstance(answer, asyncio.Future)
         future = asyncio.ensure_future(answer)
         if repeats is not None and repeats.may_repeat(request):
             future.add_done_callback(partial(_learn, repeats, frame, request))
-        return Awaited(future, partial(route.respond, correlation_id))
+        return Awaited(future, respond) if is_decided else Undecided(future, respond)
 
     def _introduce(self, frame: Frame, peer: Peer) -> Introduction:
         """Read a header that this connection did not send before."""
@@ -234,6 +252,6 @@ def _server_error(key: int) -> Message:
     """What a client gets when a handler broke: the error code where the answer has one, else a closed connection."""
     answer: Any = response_type(key)
     if not hasattr(answer, "error_code"):
-        raise ProtocolError("the request could not be answered because of an error of ours, see above")
+        raise ProtocolError(ERROR_OF_OURS)
     failure: Message = answer(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
     return failure

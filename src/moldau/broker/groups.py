@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 OFFSETS_TOPIC = "__consumer_offsets"
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class GroupCoordinator:
@@ -40,12 +41,9 @@ class GroupCoordinator:
 
     # For handlers
 
-    async def write(self, group_id: str, decide: "Callable[[Shard], Decision[T]]") -> T:
-        return await self._host_of(group_id).write(decide)
-
     def answer(
-        self, group_id: str, decide: "Callable[[Shard], Decision[T]]", refused: Callable[[ApiError], T]
-    ) -> "T | Promise[T]":
+        self, group_id: str, decide: "Callable[[Shard], Decision[T]]", refused: Callable[[ApiError], R]
+    ) -> "T | R | Promise[T | R]":
         try:
             host = self._host_of(group_id)
         except ApiError as error:
@@ -58,6 +56,10 @@ class GroupCoordinator:
     def shards(self) -> "Iterable[Shard]":
         return [_active(host).shard for host in self._hosts.values() if host.state is not State.FAILED]
 
+    @property
+    def has_topic(self) -> bool:
+        return OFFSETS_TOPIC in self._services.metadata.image.topics
+
     async def coordinator_of(self, group_id: str) -> int:
         await self.ensure_topic()
         topic = self._services.metadata.image.topics[OFFSETS_TOPIC]
@@ -66,7 +68,7 @@ class GroupCoordinator:
     async def ensure_topic(self) -> None:
         """Make the topic of the offsets at its first use."""
         metadata, config = self._services.metadata, self._services.config
-        if OFFSETS_TOPIC in metadata.image.topics:
+        if self.has_topic:
             return
         assignment = self._place_topic()
         settings = {

@@ -47,6 +47,7 @@ RECORD_OVERHEAD_BYTES_MAX = 36
 """The variable lengths, deltas and the attributes of a record in a batch, each at its longest."""
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _AS_CLIENTS_SEE_IT = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -167,7 +168,9 @@ class ShardHost:
         self._hold(outcome, promise, complete, refuse)
         return answer
 
-    def answer(self, decide: Callable[[Shard], Decision[T]], refused: Callable[[ApiError], T]) -> T | Promise[T]:
+    def answer(
+        self, decide: Callable[[Shard], Decision[T]], refused: Callable[[ApiError], R]
+    ) -> T | R | Promise[T | R]:
         """As `write`, at once if nothing is left to wait for. What is refused, now or later, becomes an answer too."""
         if len(self._gathered) >= GATHERED_MAX:
             self._flush()
@@ -183,7 +186,7 @@ class ShardHost:
             outcome = NOTHING
             if promise.done:
                 return promise.value
-        answer: Promise[T] = Promise()
+        answer: Promise[T | R] = Promise()
         self._hold(outcome, promise, partial(self._tell, answer), lambda error: self._tell(answer, refused(error)))
         return answer
 

@@ -31,7 +31,7 @@ NOTHING = Outcome()
 
 Decision = tuple[Outcome, Promise[T]]
 """What a request comes to. If the append failed and `on_committed` left the promise open, the request fails with
-that error (an `ApiError` for whoever awaits `services.groups.write`)."""
+that error (which `refused` of `services.groups.answer` is given)."""
 
 
 def answered(value: T, records: Sequence[CoordinatorRecord] = ()) -> Decision[T]:

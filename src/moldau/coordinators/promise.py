@@ -1,6 +1,6 @@
 """An answer that may come later, without an event loop: a join waits here for the others of its group."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
@@ -53,3 +53,31 @@ class Promise(Generic[T]):
             callback(cast(T, self._value))
         else:
             self._callbacks.append(callback)
+
+
+def mapped(answer: T | Promise[T], change: Callable[[T], R]) -> R | Promise[R]:
+    """What `change` makes of an answer that is there, or of one to come."""
+    return answer.mapped(change) if isinstance(answer, Promise) else change(answer)
+
+
+def all_of(answers: Sequence[T | Promise[T]]) -> list[T] | Promise[list[T]]:
+    """The answers in their order, once the last of them is there."""
+    waiting = [each for each in answers if isinstance(each, Promise) and not each.done]
+    if not waiting:
+        return _values(answers)
+    together: Promise[list[T]] = Promise()
+    left = len(waiting)
+
+    def one_is_there(_: T) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            together.complete(_values(answers))
+
+    for each in waiting:
+        each.then(one_is_there)
+    return together
+
+
+def _values(answers: Sequence[T | Promise[T]]) -> list[T]:
+    return [each.value if isinstance(each, Promise) else each for each in answers]

@@ -1,37 +1,35 @@
 """How handlers reach the group coordinator: `context.services.groups`."""
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from moldau.coordinators.promise import Promise
 from moldau.protocol.errors import ApiError
 
 if TYPE_CHECKING:  # a broker without groups starts without importing what keeps them
     from moldau.coordinators.outcome import Decision
-    from moldau.coordinators.promise import Promise
     from moldau.coordinators.runtime import Shard
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class GroupsAccess(Protocol):
     """All raise ApiError: NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS, and what a decision itself raises.
 
-    answer = await services.groups.write(group_id, lambda shard: shard.offsets.commit(...))  # which is a Decision
+    answer = services.groups.answer(group_id, lambda shard: shard.offsets.commit(...), refused)  # which is a Decision
     found = services.groups.read(group_id, lambda shard: shard.groups.describe(group_id))
     """
 
-    async def write(self, group_id: str, decide: "Callable[[Shard], Decision[T]]") -> T:
-        """Decide in the group's shard, append, replay; the promise's value once it is completed.
+    def answer(
+        self, group_id: str, decide: "Callable[[Shard], Decision[T]]", refused: Callable[[ApiError], R]
+    ) -> "T | R | Promise[T | R]":
+        """Decide in the group's shard now, append, replay; the answer, at once or to come. `refused` makes one of an
+        error, also of those above: this raises none.
 
         A decision without records is answered after all that was written to the shard before it is durable.
         """
-        ...
-
-    def answer(
-        self, group_id: str, decide: "Callable[[Shard], Decision[T]]", refused: Callable[[ApiError], T]
-    ) -> "T | Promise[T]":
-        """As `write` for a handler that is no coroutine: the answer, at once or to come; `refused` makes one of an
-        error. No task and no future is made for the request."""
         ...
 
     def read(self, group_id: str, query: "Callable[[Shard], T]") -> T:
@@ -42,6 +40,11 @@ class GroupsAccess(Protocol):
         """All shards of this broker, for ListGroups; raises COORDINATOR_LOAD_IN_PROGRESS while one is loading."""
         ...
 
+    @property
+    def has_topic(self) -> bool:
+        """Whether there is a topic of the offsets."""
+        ...
+
     async def coordinator_of(self, group_id: str) -> int:
         """The id of the broker that coordinates the group; makes the topic of the offsets where it is missing."""
         ...
@@ -49,3 +52,12 @@ class GroupsAccess(Protocol):
     async def ensure_topic(self) -> None:
         """Make the topic of the offsets, for clients that never ask who coordinates (OffsetCommit 0)."""
         ...
+
+
+async def awaited(answer: T | Promise[T]) -> T:
+    """An answer, for one who can wait for it."""
+    if not isinstance(answer, Promise):
+        return answer
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    answer.then(lambda value: None if future.done() else future.set_result(value))
+    return await future

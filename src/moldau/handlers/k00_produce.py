@@ -13,6 +13,7 @@ Gaps: transactional writes are refused with INVALID_TXN_STATE until there is a t
 """
 
 import asyncio
+from asyncio import Future, ensure_future
 from collections.abc import Awaitable
 
 from moldau.handlers.context import RequestContext
@@ -38,7 +39,7 @@ WRITTEN_BY_BROKERS = ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topic
 """What coordinators keep in memory is only what they themselves have written."""
 
 
-def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Awaitable[ProduceResponse] | None:
+def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Future[ProduceResponse] | None:
     refused = _reason_to_refuse(request)
     if refused is not None:
         return _refuse_all(refused, request)
@@ -56,9 +57,9 @@ def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse 
             request.timeout_ms,
             lambda failed: with_leaders(_without(failed, response) if failed else response, context),
         ).future
-        return committing if syncing is None else _after_sync(syncing, written, committing)
+        return committing if syncing is None else ensure_future(_after_sync(syncing, written, committing))
     response = with_leaders(response, context)
-    return response if syncing is None else _after_sync(syncing, written, response)
+    return response if syncing is None else ensure_future(_after_sync(syncing, written, response))
 
 
 def repeats(context: RequestContext, respond: Respond) -> ProduceRepeats | None:

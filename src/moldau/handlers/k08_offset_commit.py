@@ -12,10 +12,13 @@ offsets are as safe as a write with acks=all.
   member had by then and has kept; if one of them is not, the whole commit is refused (KIP-1251).
 """
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
+from contextlib import suppress
 
 from moldau.coordinators.offsets import Committing, OffsetToCommit
+from moldau.coordinators.promise import Promise, mapped
 from moldau.handlers.context import RequestContext
+from moldau.handlers.groups_access import awaited
 from moldau.handlers.topics import topic_names_and_ids
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k08_offset_commit import (
@@ -32,27 +35,44 @@ COMMIT_BY_TOPIC_ID = 10  # KIP-848
 Names = list[tuple[str, bytes] | None]
 
 
-async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+def handle(
+    request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse | Promise[OffsetCommitResponse] | Awaitable[OffsetCommitResponse]:
+    groups = context.services.groups
+    if context.api_version == COMMITS_FIND_NO_COORDINATOR and not groups.has_topic:
+        return _make_topic_then_commit(request, context)
+    return _commit(request, context)
+
+
+async def _make_topic_then_commit(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+    with suppress(ApiError):  # whoever commits then is told that there is no coordinator
+        await context.services.groups.ensure_topic()
+    return await awaited(_commit(request, context))
+
+
+def _commit(
+    request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
     by_id = context.api_version >= COMMIT_BY_TOPIC_ID
     names = topic_names_and_ids(request.topics, context.services.metadata.image, by_id=by_id)
     offsets = list(_offsets(request.topics, names))
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    try:
-        codes = iter(await _commit(request, offsets, context) if offsets else [])
-    except ApiError as error:
-        codes = iter([error.code] * len(offsets))
-    return OffsetCommitResponse(
-        topics=[
-            _answer(topic, [unknown if name is None else next(codes) for _ in topic.partitions])
-            for topic, name in zip(request.topics, names, strict=True)
-        ]
-    )
+
+    def response(codes: list[int]) -> OffsetCommitResponse:
+        left = iter(codes)
+        return OffsetCommitResponse(
+            topics=[
+                _answer(topic, [unknown if name is None else next(left) for _ in topic.partitions])
+                for topic, name in zip(request.topics, names, strict=True)
+            ]
+        )
+
+    return mapped(_write(request, offsets, context), response) if offsets else response([])
 
 
-async def _commit(request: OffsetCommitRequest, offsets: list[OffsetToCommit], context: RequestContext) -> list[int]:
-    groups = context.services.groups
-    if context.api_version == COMMITS_FIND_NO_COORDINATOR:
-        await groups.ensure_topic()
+def _write(
+    request: OffsetCommitRequest, offsets: list[OffsetToCommit], context: RequestContext
+) -> list[int] | Promise[list[int]]:
     who = Committing(
         request.group_id,
         request.member_id,
@@ -61,7 +81,11 @@ async def _commit(request: OffsetCommitRequest, offsets: list[OffsetToCommit], c
         context.api_version,
         request.retention_time_ms,
     )
-    return await groups.write(request.group_id, lambda shard: shard.offsets.commit(who, offsets))
+    return context.services.groups.answer(
+        request.group_id,
+        lambda shard: shard.offsets.commit(who, offsets),
+        lambda error: [int(error.code)] * len(offsets),
+    )
 
 
 def _offsets(topics: list[OffsetCommitRequestTopic], names: Names) -> Iterator[OffsetToCommit]:

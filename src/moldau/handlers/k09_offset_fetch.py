@@ -12,13 +12,17 @@ does not exist.
   they are stale (KIP-848). 10+: topics by id, UNKNOWN_TOPIC_ID for unknown ones.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
 from moldau.coordinators.offsets import FetchedOffset, WantedOffset
-from moldau.coordinators.outcome import answered
+from moldau.coordinators.outcome import Decision, answered
+from moldau.coordinators.promise import Promise, all_of, mapped
+from moldau.coordinators.runtime import Shard
 from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.groups_access import awaited
 from moldau.handlers.topics import topic_names_and_ids
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k09_offset_fetch import (
@@ -44,12 +48,26 @@ class _Found(NamedTuple):
     topics: list[list[FetchedOffset]]
 
 
-async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+def handle(
+    request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponse | Promise[OffsetFetchResponse] | Awaitable[OffsetFetchResponse]:
     if context.api_version >= FETCH_MANY_GROUPS:
-        groups = [await _group_answer(group, request.require_stable, context) for group in request.groups]
-        return OffsetFetchResponse(groups=groups)
-    if context.api_version == FETCH_FINDS_NO_COORDINATOR:
+        groups = all_of([_group_answer(group, request.require_stable, context) for group in request.groups])
+        return mapped(groups, lambda answers: OffsetFetchResponse(groups=answers))
+    if context.api_version == FETCH_FINDS_NO_COORDINATOR and not context.services.groups.has_topic:
+        return _make_topic_then_fetch(request, context)
+    return _fetch_one(request, context)
+
+
+async def _make_topic_then_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    with suppress(ApiError):  # whoever asks then is told that there is no coordinator
         await context.services.groups.ensure_topic()
+    return await awaited(_fetch_one(request, context))
+
+
+def _fetch_one(
+    request: OffsetFetchRequest, context: RequestContext
+) -> OffsetFetchResponse | Promise[OffsetFetchResponse]:
     topics = request.topics
     wanted = (
         None
@@ -57,43 +75,48 @@ async def handle(request: OffsetFetchRequest, context: RequestContext) -> Offset
         else [OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics]
     )
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=wanted)
-    return _old_answer(await _fetch(group, request.require_stable, context), wanted or [], context.api_version)
+    found = _fetch(group, request.require_stable, context)
+    return mapped(found, lambda each: _old_answer(each, wanted or [], context.api_version))
 
 
-async def _group_answer(
+def _group_answer(
     group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext
-) -> OffsetFetchResponseGroup:
-    found = await _fetch(group, require_stable, context)
-    topics = [_topic_answer(offsets) for offsets in found.topics]
-    return OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error_code, topics=topics)
+) -> OffsetFetchResponseGroup | Promise[OffsetFetchResponseGroup]:
+    def answer(found: _Found) -> OffsetFetchResponseGroup:
+        topics = [_topic_answer(offsets) for offsets in found.topics]
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error_code, topics=topics)
+
+    return mapped(_fetch(group, require_stable, context), answer)
 
 
-async def _fetch(group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext) -> _Found:
+def _fetch(group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext) -> _Found | Promise[_Found]:
     services = context.services
     by_id = context.api_version >= FETCH_BY_TOPIC_ID
     wanted = None if group.topics is None else list(_wanted(group.topics, services, by_id=by_id))
     known = None if wanted is None else [each for each in wanted if each.topic]
-    try:
-        offsets = await services.groups.write(
-            group.group_id,
-            lambda shard: answered(
-                shard.offsets.fetch(
-                    group.group_id,
-                    known,
-                    require_stable=require_stable,
-                    member_id=group.member_id,
-                    member_epoch=group.member_epoch,
-                )
-            ),
+
+    def found(offsets: list[FetchedOffset] | ApiError) -> _Found:
+        if isinstance(offsets, ApiError):
+            return _Found(offsets.code, [])
+        if wanted is None:
+            return _Found(0, list(_by_topic(_with_ids(offsets, services) if by_id else offsets)))
+        left, unknown = iter(offsets), ErrorCode.UNKNOWN_TOPIC_ID
+        all_wanted = [next(left) if each.topic else FetchedOffset(*each, error_code=unknown) for each in wanted]
+        return _Found(0, list(_by_topic(all_wanted)))
+
+    def fetch(shard: Shard) -> Decision[list[FetchedOffset]]:
+        return answered(
+            shard.offsets.fetch(
+                group.group_id,
+                known,
+                require_stable=require_stable,
+                member_id=group.member_id,
+                member_epoch=group.member_epoch,
+            )
         )
-    except ApiError as error:
-        return _Found(error.code, [])
-    if wanted is None:
-        return _Found(0, list(_by_topic(_with_ids(offsets, services) if by_id else offsets)))
-    found = iter(offsets)
-    unknown = ErrorCode.UNKNOWN_TOPIC_ID
-    all_wanted = [next(found) if each.topic else FetchedOffset(*each, error_code=unknown) for each in wanted]
-    return _Found(0, list(_by_topic(all_wanted)))
+
+    offsets = services.groups.answer(group.group_id, fetch, lambda error: error)
+    return offsets.mapped(found) if isinstance(offsets, Promise) else found(offsets)
 
 
 def _wanted(topics: Sequence[OffsetFetchRequestTopics], services: Services, *, by_id: bool) -> Iterator[WantedOffset]:

@@ -13,7 +13,7 @@ group wait `group.initial.rebalance.delay.ms` for others. The leader gets the su
 
 from moldau.coordinators.classic_member import refusal
 from moldau.coordinators.group import Caller
-from moldau.coordinators.promise import Promise
+from moldau.coordinators.promise import Promise, mapped
 from moldau.handlers.context import RequestContext
 from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 
@@ -27,9 +27,7 @@ def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupRespo
         lambda shard: shard.groups.join(request, caller),
         lambda error: refusal(error.code, request.member_id),
     )
-    if context.api_version >= PROTOCOL_MAY_BE_NULL:
-        return answer
-    return answer.mapped(_with_protocol) if isinstance(answer, Promise) else _with_protocol(answer)
+    return answer if context.api_version >= PROTOCOL_MAY_BE_NULL else mapped(answer, _with_protocol)
 
 
 def _with_protocol(joined: JoinGroupResponse) -> JoinGroupResponse:

@@ -6,6 +6,7 @@
 - The answer waits until a group that is empty now is written as such.
 """
 
+from moldau.coordinators.promise import Promise, mapped
 from moldau.handlers.context import RequestContext
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k13_leave_group import (
@@ -18,22 +19,25 @@ from moldau.protocol.messages.k13_leave_group import (
 LEAVE_MANY_MEMBERS = 3  # KIP-345
 
 
-async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse | Promise[LeaveGroupResponse]:
     if context.api_version >= LEAVE_MANY_MEMBERS:
-        return await _leave(request, context)
+        return _leave(request, context)
     member = MemberIdentity(member_id=request.member_id)
-    answer = await _leave(LeaveGroupRequest(group_id=request.group_id, members=[member]), context)
+    return mapped(_leave(LeaveGroupRequest(group_id=request.group_id, members=[member]), context), _of_one)
+
+
+def _of_one(answer: LeaveGroupResponse) -> LeaveGroupResponse:
     codes = [answer.error_code, *(member.error_code for member in answer.members)]
     return LeaveGroupResponse(error_code=next((code for code in codes if code), ErrorCode.NONE))
 
 
-async def _leave(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
-    try:
-        return await context.services.groups.write(request.group_id, lambda shard: shard.groups.leave(request))
-    except ApiError as error:
+def _leave(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse | Promise[LeaveGroupResponse]:
+    def refused(error: ApiError) -> LeaveGroupResponse:
         if error.code == ErrorCode.UNKNOWN_MEMBER_ID:  # there is no such group, so none of them is in it
             return LeaveGroupResponse(members=[_unknown(member) for member in request.members])
         return LeaveGroupResponse(error_code=error.code)
+
+    return context.services.groups.answer(request.group_id, lambda shard: shard.groups.leave(request), refused)
 
 
 def _unknown(member: MemberIdentity) -> MemberResponse:

@@ -3,25 +3,32 @@
 Each group has its own result: NON_EMPTY_GROUP if it has members, GROUP_ID_NOT_FOUND if there is no such group.
 """
 
+from collections.abc import Iterable
+
 from moldau.coordinators.outcome import Decision
+from moldau.coordinators.promise import Promise, all_of, mapped
 from moldau.coordinators.runtime import Shard
 from moldau.handlers.context import RequestContext
-from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k42_delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 
-async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+def handle(
+    request: DeleteGroupsRequest, context: RequestContext
+) -> DeleteGroupsResponse | Promise[DeleteGroupsResponse]:
     names = dict.fromkeys(request.groups_names)
-    return DeleteGroupsResponse(results=[await _delete(group_id, context) for group_id in names])
+    codes = all_of([_delete(group_id, context) for group_id in names])
+    return mapped(codes, lambda each: _response(names, each))
 
 
-async def _delete(group_id: str, context: RequestContext) -> DeletableGroupResult:
+def _delete(group_id: str, context: RequestContext) -> int | Promise[int]:
     def decide(shard: Shard) -> Decision[None]:
         return shard.groups.delete(group_id, shard.offsets.tombstones(group_id))
 
-    code = ErrorCode.NONE
-    try:
-        await context.services.groups.write(group_id, decide)
-    except ApiError as error:
-        code = error.code
-    return DeletableGroupResult(group_id=group_id, error_code=code)
+    answer = context.services.groups.answer(group_id, decide, lambda error: error.code)
+    return mapped(answer, lambda code: code or ErrorCode.NONE)
+
+
+def _response(names: Iterable[str], codes: Iterable[int]) -> DeleteGroupsResponse:
+    results = [DeletableGroupResult(group_id=name, error_code=code) for name, code in zip(names, codes, strict=True)]
+    return DeleteGroupsResponse(results=results)

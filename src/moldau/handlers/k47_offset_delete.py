@@ -7,6 +7,9 @@ Forgets committed offsets of a group, partition by partition.
 - A partition without an offset is deleted successfully; a topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION.
 """
 
+from moldau.coordinators.outcome import Decision
+from moldau.coordinators.promise import Promise
+from moldau.coordinators.runtime import Shard
 from moldau.core.ids import TopicPartition
 from moldau.handlers.context import RequestContext
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -18,17 +21,27 @@ from moldau.protocol.messages.k47_offset_delete import (
 )
 
 
-async def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+def handle(
+    request: OffsetDeleteRequest, context: RequestContext
+) -> OffsetDeleteResponse | Promise[OffsetDeleteResponse]:
     wanted = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     existing = context.services.metadata.image.topics
     known = [each for each in wanted if each.topic in existing]
-    try:
-        codes = await context.services.groups.write(
-            request.group_id, lambda shard: shard.offsets.delete(request.group_id, known)
-        )
-    except ApiError as error:
-        return OffsetDeleteResponse(error_code=error.code)
-    results = dict(zip(known, codes, strict=True))
+
+    def delete(shard: Shard) -> Decision[list[int]]:
+        return shard.offsets.delete(request.group_id, known)
+
+    def response(codes: list[int] | ApiError) -> OffsetDeleteResponse:
+        if isinstance(codes, ApiError):
+            return OffsetDeleteResponse(error_code=codes.code)
+        return _response(request, dict(zip(known, codes, strict=True)))
+
+    codes = context.services.groups.answer(request.group_id, delete, lambda error: error)
+    return codes.mapped(response) if isinstance(codes, Promise) else response(codes)
+
+
+def _response(request: OffsetDeleteRequest, codes: dict[TopicPartition, int]) -> OffsetDeleteResponse:
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(
@@ -36,9 +49,7 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
                 partitions=[
                     OffsetDeleteResponsePartition(
                         partition_index=each.partition_index,
-                        error_code=results.get(
-                            TopicPartition(topic.name, each.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                        ),
+                        error_code=codes.get(TopicPartition(topic.name, each.partition_index), unknown),
                     )
                     for each in topic.partitions
                 ],

@@ -13,6 +13,9 @@ class Later:
 
     __slots__ = ("_then", "chunks", "failed")
 
+    is_undecided = False
+    """Whether what is asked for is still to be done, so that the connection's next request has to wait."""
+
     def __init__(self) -> None:
         self._then: Callable[[Later], None] | None = None
         self.chunks: list[RecordData] | None = None
