@@ -146,6 +146,28 @@ def test_a_second_lock_is_refused_until_the_first_is_released(files: Files, dire
 # Only real files
 
 
+def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic"):
+        RealFiles().lock(str(tmp_path / "lock"))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_private_directory_is_for_its_owner_alone(tmp_path: Path) -> None:
+    RealFiles().make_directory(str(tmp_path / "a" / "b"), private=True)
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+    assert RealFiles().is_ours(str(tmp_path / "a" / "b"))
+
+
+def test_what_a_link_leads_to_is_not_removed_with_it(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "file").write_text("x")
+    (tmp_path / "near").symlink_to(tmp_path / "far")
+    RealFiles().remove_tree(str(tmp_path / "near"))
+    assert not (tmp_path / "near").is_symlink()
+    assert (tmp_path / "far" / "file").exists()
+
+
 def test_the_descriptor_is_closed_with_the_last_reference(tmp_path: Path) -> None:
     file = RealFiles().open(f"{tmp_path}/f", create=True)
     region = FileRegion(file, 0, 0)

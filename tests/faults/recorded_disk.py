@@ -172,10 +172,13 @@ class RecordedDisk:
     def is_directory(self, path: str) -> bool:
         return self._inner.is_directory(path)
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, private: bool = False) -> None:
         with self.power:
-            self._inner.make_directory(path)
+            self._inner.make_directory(path, private=private)
             self._directory(path)
+
+    def is_ours(self, path: str) -> bool:
+        return self._inner.is_ours(path)
 
     def rename(self, old: str, new: str) -> None:
         with self.power:

@@ -86,11 +86,11 @@ def test_all_logs_are_there_after_a_clean_stop(disks: Disks) -> None:
 
 def test_after_a_crash_what_was_not_checkpointed_is_checked(disks: Disks) -> None:
     log = disks.started().get_or_create(A0)
+    log.sync()
     fill(log, 3)
     size = disks.files.open("/one/a-0/00000000000000000000.log").size()
     disks.files.open("/one/a-0/00000000000000000000.log").truncate(size - 1)
     disks.files.power_loss(1 << 20)
-    disks.files.make_directory("/one/a-0")
     again = disks.started().get(A0)
     assert again is not None
     assert again.log_end_offset in (0, 2)
@@ -166,6 +166,7 @@ def test_a_partition_in_two_directories_is_refused() -> None:
     disks.files.power_loss()
     for directory in disks.directories:
         disks.files.make_directory(f"{directory}/a-0")
+        disks.files.open(f"{directory}/a-0/{0:020d}.log", create=True)
     with pytest.raises(DirectoryError, match="a-0 is in /two and in /one"):
         disks.started()
 
@@ -218,11 +219,68 @@ def test_what_was_being_deleted_is_removed_at_the_next_start(disks: Disks) -> No
         ("a-0-stray", None),
         ("a", None),
         ("-3", None),
+        ("a-007", None),
+        ("a b-1", None),
+        ("a-\u0663", None),
         ("remote-log-index-cache", None),
     ],
 )
 def test_directories_are_told_apart_by_their_names(name: str, partition: TopicPartition | None) -> None:
     assert partition_of(name) == partition
+
+
+def test_a_directory_without_a_log_is_left_alone_and_named(disks: Disks, caplog: pytest.LogCaptureFixture) -> None:
+    theirs = ["photos-2019/summer.tmp", "photos-2019/1.index", "x-1/old.deleted", "my.cuts-delete/a", "plain/b.swap"]
+    for path in theirs:
+        disks.files.make_directory(f"/one/{path.partition('/')[0]}")
+        disks.files.write_atomically(f"/one/{path}", b"theirs")
+    manager = disks.started()
+    assert len(manager) == 0
+    assert all(disks.files.exists(f"/one/{path}") for path in theirs)
+    (line,) = [each.getMessage() for each in caplog.records if "left alone" in each.getMessage()]
+    assert all(path.partition("/")[0] in line for path in theirs)
+
+
+def test_no_log_is_made_in_a_strangers_directory() -> None:
+    disks = Disks("/one", "/two")
+    disks.files.make_directory("/one/a-0")
+    disks.files.write_atomically("/one/a-0/letter.tmp", b"theirs")
+    manager = disks.started()
+    assert manager.get_or_create(A0, TOPIC_ID).directory == "/two/a-0"
+    disks.files.make_directory("/two")
+    disks.files.write_atomically("/two/a-1", b"a file")
+    disks.files.make_directory("/one/a-1")
+    disks.files.write_atomically("/one/a-1/letter.tmp", b"theirs")
+    with pytest.raises(ApiError, match="in the way"):
+        manager.get_or_create(A1, TOPIC_ID)
+    assert disks.files.read("/one/a-0/letter.tmp") == b"theirs"
+    assert not disks.offline
+
+
+def test_a_directory_whose_first_file_never_came_is_used_when_its_partition_is_made(disks: Disks) -> None:
+    disks.files.make_directory("/one/a-0")
+    manager = disks.started()
+    assert manager.get(A0) is None
+    fill(manager.get_or_create(A0, TOPIC_ID), 1)
+
+
+def test_the_data_directory_of_a_broker_is_never_removed(disks: Disks) -> None:
+    path = f"/one/broker-1.{'0a' * 16}-delete"
+    disks.files.make_directory(path)
+    disks.files.write_atomically(f"{path}/meta.properties", b"broker.id=1\n")
+    disks.started()
+    assert disks.files.exists(f"{path}/meta.properties")
+
+
+def test_a_log_that_is_left_alone_is_neither_used_nor_touched(disks: Disks) -> None:
+    manager = disks.started()
+    fill(manager.get_or_create(A0, TOPIC_ID), 3)
+    before = disks.files.list("/one/a-0")
+    manager.leave_alone(A0)
+    assert manager.get(A0) is None
+    with pytest.raises(ApiError, match="in the way"):
+        manager.get_or_create(A0, TOPIC_ID)
+    assert disks.files.list("/one/a-0") == before
 
 
 def test_retention_goes_over_all_logs() -> None:

@@ -103,8 +103,12 @@ class Files(Protocol):
 
     def is_directory(self, path: str) -> bool: ...
 
-    def make_directory(self, path: str) -> None:
-        """With its parents; not an error if it is there."""
+    def make_directory(self, path: str, *, private: bool = False) -> None:
+        """With its parents; not an error if it is there. A `private` one, if it is new, is for its owner alone."""
+        ...
+
+    def is_ours(self, path: str) -> bool:
+        """Whether the user that this process runs as owns the file or directory; a link is not followed."""
         ...
 
     def rename(self, old: str, new: str) -> None: ...
@@ -113,12 +117,17 @@ class Files(Protocol):
         """Not an error if it is gone already."""
         ...
 
-    def remove_tree(self, directory: str) -> None: ...
+    def remove_tree(self, directory: str) -> None:
+        """A directory with all that is in it. Where it is a link the link goes, and what it leads to stays."""
+        ...
 
     def sync_directory(self, directory: str) -> None: ...
 
     def modified_ms(self, path: str) -> int: ...
 
     def lock(self, path: str) -> DirectoryLock | None:
-        """An exclusive lock on `path` that the kernel frees when the process dies; None if another holds it."""
+        """An exclusive lock on `path` that the kernel frees when the process dies; None if another holds it.
+
+        Raises OSError where `path` is a symbolic link: in a directory like /tmp anybody may have made it.
+        """
         ...

@@ -96,6 +96,8 @@ class MemoryFiles:
         self._sync_error: int | None = None
         self.now_ms = 0
         self.syncs = 0
+        self.foreign: set[str] = set()
+        """Paths that belong to another user."""
 
     # Faults
 
@@ -167,10 +169,13 @@ class MemoryFiles:
     def is_directory(self, path: str) -> bool:
         return path in self._directories
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, private: bool = False) -> None:  # noqa: ARG002  # there is one user
         while path not in self._directories:
             self._directories.add(path)
             path = os.path.dirname(path)
+
+    def is_ours(self, path: str) -> bool:
+        return path not in self.foreign
 
     def rename(self, old: str, new: str) -> None:
         if old in self._directories:

@@ -231,8 +231,11 @@ class RealFiles:
     def is_directory(self, path: str) -> bool:
         return os.path.isdir(path)
 
-    def make_directory(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+    def make_directory(self, path: str, *, private: bool = False) -> None:
+        os.makedirs(path, 0o700 if private else 0o777, exist_ok=True)
+
+    def is_ours(self, path: str) -> bool:
+        return os.lstat(path).st_uid == os.geteuid()
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)
@@ -243,7 +246,10 @@ class RealFiles:
 
     def remove_tree(self, directory: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(directory)
+            if os.path.islink(directory):
+                os.unlink(directory)
+            else:
+                shutil.rmtree(directory)
 
     def sync_directory(self, directory: str) -> None:
         descriptor = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -256,7 +262,7 @@ class RealFiles:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def lock(self, path: str) -> DirectoryLock | None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

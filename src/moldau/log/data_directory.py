@@ -1,13 +1,14 @@
 """One directory of `log.dirs`: whose it is, whether its last user closed it, and its checkpoints."""
 
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from moldau.core.files import DirectoryLock, Files
 from moldau.core.ids import TopicPartition
 from moldau.core.properties import parse_properties
-from moldau.log.checkpoints import OffsetCheckpoint, render_uuid
+from moldau.log.checkpoints import CheckpointError, OffsetCheckpoint, read_topic_id, render_uuid
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,16 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
+TOPIC_ID_FILE = "partition.metadata"
+KAFKAS_DIRECTORIES = frozenset(("__cluster_metadata-0", "remote-log-index-cache", "lost+found"))
+"""Directories that Apache Kafka or the file system makes beside partitions."""
+
+_PARTITION_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<number>0|[1-9][0-9]{0,9})")
+_ASIDE_NAME = re.compile(r"(?P<partition>.+-[0-9]+)\.[0-9a-f]{32}(?P<suffix>-delete|-stray|-future)")
+_SEGMENT_NAME = re.compile(r"[0-9]{20}\.log(\.deleted|\.swap|\.cleaned)?")
 NAME_CHARACTERS_MAX = 255
+NAMES_IN_A_LINE_MAX = 20
+UNREADABLE = "?"
 
 
 class DirectoryError(Exception):
@@ -60,7 +70,7 @@ class DataDirectory:
         self.cleaner_offsets = OffsetCheckpoint(files, f"{path}/cleaner-offset-checkpoint")
 
     def lock(self) -> None:
-        self._files.make_directory(self.path)
+        self._files.make_directory(self.path, private=True)
         self._lock = self._files.lock(f"{self.path}/{LOCK_FILE}")
         if self._lock is None:
             raise DirectoryError(f"{self.path} is in use by another broker")
@@ -112,15 +122,53 @@ class DataDirectory:
         self._files.write_atomically(f"{self.path}/{CLEAN_SHUTDOWN_FILE}", b'{"version":0,"brokerEpoch":-1}')
 
     def partitions(self) -> list[TopicPartition]:
-        """The partitions that have a directory here."""
-        found = (partition_of(name) for name in self._files.list(self.path) if self._is_directory(name))
-        return [partition for partition in found if partition is not None]
+        """The partitions that have a directory here. A name alone proves nothing: see `holds_a_log`."""
+        found: list[TopicPartition] = []
+        unknown: list[str] = []
+        for name in filter(self._is_directory, self._files.list(self.path)):
+            partition = partition_of(name)
+            inside = self._names_in(name) if partition is not None else []
+            if partition is not None and holds_a_log(inside):
+                found.append(partition)
+            elif not self._is_accounted_for(name, inside, partition):
+                unknown.append(name)
+        if unknown:
+            log.warning("%s: not partitions, left alone: %s", self.path, _some(unknown))
+        return found
+
+    def _names_in(self, name: str) -> list[str]:
+        """The names in a directory here; of one that may not be read, one that says so."""
+        try:
+            return self._files.list(f"{self.path}/{name}")
+        except PermissionError:
+            return [UNREADABLE]
+
+    def _is_accounted_for(self, name: str, inside: Sequence[str], partition: TopicPartition | None) -> bool:
+        if partition is not None:
+            return not inside  # made by a broker that ended before it made the first file; used when it is made again
+        return name in KAFKAS_DIRECTORIES or _ASIDE_NAME.fullmatch(name) is not None or name.startswith("metadata.")
 
     def remove_deleted(self) -> None:
         """Directories that were on their way out when the last user stopped."""
         for name in self._files.list(self.path):
-            if name.endswith(DELETE_SUFFIX) and "." in name and self._is_directory(name):
-                self._files.remove_tree(f"{self.path}/{name}")
+            path, aside = f"{self.path}/{name}", _ASIDE_NAME.fullmatch(name)
+            if aside is None or aside["suffix"] != DELETE_SUFFIX or not self._is_directory(name):
+                continue
+            if self._files.exists(f"{path}/{META_PROPERTIES_FILE}"):
+                log.warning("%s is the data directory of a broker and is left alone", path)
+            else:
+                self._files.remove_tree(path)
+
+    def is_free_for(self, partition: TopicPartition, topic_id: bytes | None) -> bool:
+        """Whether a log may be made in the directory of that name: nothing is there, or nothing but a log of that topic
+        which could not be made to its end."""
+        path = self.directory_of(partition)
+        if not self._files.exists(path):
+            return True
+        if not self._files.is_directory(path):
+            return False
+        names = self._names_in(str(partition))
+        return not names or (holds_a_log(names) and _topic_id_in(self._files, path) in (None, topic_id))
 
     def directory_of(self, partition: TopicPartition) -> str:
         return f"{self.path}/{partition}"
@@ -183,11 +231,32 @@ class DataDirectory:
 
 
 def partition_of(name: str) -> TopicPartition | None:
-    """The partition whose directory has this name; None if it is not one of ours."""
-    topic, dash, number = name.rpartition("-")
-    if not (topic and dash and number.isdecimal()) or topic == CLUSTER_METADATA_TOPIC:
+    """The partition whose directory would have this name; None if it is nobody's."""
+    match = _PARTITION_NAME.fullmatch(name)
+    if match is None or match["topic"] == CLUSTER_METADATA_TOPIC:
         return None
-    return TopicPartition(topic, int(number))
+    return TopicPartition(match["topic"], int(match["number"]))
+
+
+def holds_a_log(names: Iterable[str]) -> bool:
+    """Whether a directory with these files is a partition's: the file with its topic id, or a segment, is there.
+
+    Anything may be called `photos-2019`, and what is not a partition is not touched.
+    """
+    return any(name == TOPIC_ID_FILE or _SEGMENT_NAME.fullmatch(name) for name in names)
+
+
+def _topic_id_in(files: Files, directory: str) -> bytes | None:
+    try:
+        return read_topic_id(files, f"{directory}/{TOPIC_ID_FILE}")
+    except CheckpointError:
+        return None  # torn: the file is written without a sync
+
+
+def _some(names: Sequence[str]) -> str:
+    """Names for a log line, which has an end."""
+    more = len(names) - NAMES_IN_A_LINE_MAX
+    return ", ".join(names[:NAMES_IN_A_LINE_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _check_owner(path: str, known: Mapping[str, str], name: str, ours: str) -> None:

@@ -16,6 +16,7 @@ from moldau.core.files import Buffer, FileRegion, Files
 from moldau.core.ids import TopicPartition
 from moldau.core.topic_config import TopicConfig
 from moldau.log.checkpoints import CheckpointError, read_topic_id, write_topic_id
+from moldau.log.data_directory import TOPIC_ID_FILE
 from moldau.log.leader_epochs import EpochEnd, LeaderEpochs
 from moldau.log.producers import Producers
 from moldau.log.recovery import LoadedLog, Loader, replay_producers
@@ -38,7 +39,6 @@ from moldau.records.validate import PreparedBatch
 
 logger = logging.getLogger(__name__)
 
-TOPIC_ID_FILE = "partition.metadata"
 NO_TIMESTAMP = -1
 
 _LOG_OVERHEAD = 12

@@ -55,6 +55,7 @@ class LogManager:
         self._marks: dict[Log, list[str]] = {}
         """Logs that the checkpoint files do not know yet, with the marks in their directories that say so."""
         self._unsynced_removals: set[Log] = set()
+        self._left_alone: set[str] = set()
         self._doomed: list[DoomedFile] = []
         self._writing_checkpoints = threading.Lock()
         self._high_watermarks: dict[TopicPartition, int] = {}
@@ -167,15 +168,27 @@ class LogManager:
         if topic_id is not None and topic_id in self._topics_before:
             # An empty log in place of one that was in sync would win an election.
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} may be in a directory that failed")
-        directory = min(self._online(), key=lambda each: self._counts[each], default=None)
-        if directory is None:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no data directory is online")
+        directory = self._home_for(partition, topic_id)
         try:
             return self._create(directory, partition, topic_id)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 self._directory_failed(directory, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be made: {error}") from error
+
+    def _home_for(self, partition: TopicPartition, topic_id: bytes | None) -> DataDirectory:
+        """The directory for a new log: of those where nothing is in its way, the one with the fewest."""
+        online = sorted(self._online(), key=lambda each: self._counts[each])
+        if not online:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no data directory is online")
+        for directory in online:
+            path = directory.directory_of(partition)
+            if path not in self._left_alone and directory.is_free_for(partition, topic_id):
+                return directory
+        in_the_way = online[0].directory_of(partition)
+        raise ApiError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"{in_the_way} is in the way and not a log of this topic: move it"
+        )
 
     def _create(self, directory: DataDirectory, partition: TopicPartition, topic_id: bytes | None) -> Log:
         """A new log, which no line in the checkpoints is of, whatever was deleted under its name before.
@@ -205,6 +218,13 @@ class LogManager:
         if stray is not None and directory is not None:
             stray.retire()
             self._guard(directory, lambda each: each.set_stray(partition, self._new_uuid()))
+
+    def leave_alone(self, partition: TopicPartition) -> None:
+        """Let go of a log that may be another's; its files stay as they are, and nothing is made in their place."""
+        known, directory = self._forget(partition)
+        if known is not None and directory is not None:
+            known.retire()
+            self._left_alone.add(directory.directory_of(partition))
 
     def _forget(self, partition: TopicPartition) -> tuple[Log | None, DataDirectory | None]:
         self._high_watermarks.pop(partition, None)
