@@ -1,6 +1,7 @@
 """The SQLite store keeps the contract, and what it was told survives."""
 
 import asyncio
+import errno
 import sqlite3
 import stat
 from collections.abc import Callable
@@ -10,12 +11,13 @@ import pytest
 
 from moldau.cluster import embedded, embedded_tree
 from moldau.cluster.embedded import EmbeddedStore
-from moldau.cluster.embedded_sessions import Lease
+from moldau.cluster.embedded_sessions import Lease, SessionDirectory
 from moldau.cluster.store import Create, MetadataStore, NodeExists, SessionLost, SessionState, StoreUnavailable
 from moldau.core.invariants import InvariantError
 from tests.cluster.store_contract import StoreContract, eventually
 
 TIMEOUT_MS = 18_000
+SHORT_MS = 1000
 NO_TICK_MS = 3_600_000
 """A lease so long that nothing is found by looking now and then: only by being told."""
 
@@ -370,3 +372,41 @@ def test_a_session_that_overslept_alone_is_given_up(tmp_path: Path, call: str) -
         await world.close()
 
     asyncio.run(steps())
+
+
+def test_a_moment_without_descriptors_does_not_end_the_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(tmp_path / "metadata.db")
+    monkeypatch.setattr(embedded, "FAILED_RETRY_SECONDS", 0.001)
+    lease_until, refused, is_short = SessionDirectory.lease_until, [], False
+
+    def scarce(self: SessionDirectory, session: int) -> int:
+        if is_short:
+            refused.append(session)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return lease_until(self, session)
+
+    monkeypatch.setattr(SessionDirectory, "lease_until", scarce)
+
+    async def steps() -> None:
+        nonlocal is_short
+        first, second = (EmbeddedStore(path, durable=False, session_timeout_ms=SHORT_MS) for _ in range(2))
+        await first.get("/")
+        is_short = True
+        await eventually(lambda: {first.session_id, second.session_id} == set(refused), "looks at the others")
+        is_short = False
+        leases = {lease_of(path, first.session_id)}
+
+        def is_renewed() -> bool:
+            leases.add(lease_of(path, first.session_id))
+            return len(leases) > 3
+
+        await eventually(is_renewed, "renewals after the shortage")
+        assert {first.session_state, second.session_state} == {SessionState.CONNECTED}
+        await second.close()
+        await first.close()
+
+    asyncio.run(steps())
+
+
+def lease_of(path: str, session: int) -> int:
+    return int.from_bytes(Path(f"{path}-sessions", f"{session}.lock").read_bytes(), "little")

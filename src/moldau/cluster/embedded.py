@@ -220,6 +220,8 @@ class EmbeddedStore:
                 deadline = deadline or self._clock() + WAIT_NS_MAX
                 if not is_busy(error) or self._clock() > deadline:
                     raise StoreUnavailable(path) from error
+            except OSError as error:  # no descriptor or no memory, for one: that passes
+                raise StoreUnavailable(path) from error
             await asyncio.sleep(RETRY_SECONDS)
 
     def _in_loop(self, work: Callable[[], None], delay: float = RETRY_SECONDS) -> None:
@@ -230,7 +232,7 @@ class EmbeddedStore:
             work()
         except SessionLost:
             self._lose()
-        except sqlite3.OperationalError as error:
+        except (sqlite3.OperationalError, OSError) as error:
             if not is_busy(error):
                 log.warning("the metadata store cannot be read or written: %s", error)
                 delay = FAILED_RETRY_SECONDS
@@ -326,18 +328,22 @@ class EmbeddedStore:
         membership = self._membership
         if membership is None:
             return
-        if not membership.renew():
-            self._make_sure()
-        self._end_overdue()
-        self._catch_up()
-        self._come_again(membership)
+        try:
+            if not membership.renew():
+                self._make_sure()
+            self._end_overdue()
+            self._catch_up()
+        finally:
+            self._come_again(membership)
 
     def _come_again(self, membership: Membership) -> None:
+        """Whatever goes wrong: without the next time the lease would run out."""
         now = self._clock()
-        leases = [membership.lease_until(other) for other in self._tree.sessions() if other != self._session]
-        # One may have run out since `_end_overdue` looked: it is looked at again as soon as it may be judged.
-        judged = [max(until, now, self._lease_judgements_from) for until in leases]
-        due = min([now + self._timeout_ns // RENEWALS_PER_LEASE, *judged])
+        due = now + self._timeout_ns // RENEWALS_PER_LEASE
+        with suppress(sqlite3.Error, OSError):
+            leases = [membership.lease_until(other) for other in self._tree.sessions() if other != self._session]
+            # One may have run out since `_end_overdue` looked: it is looked at again as soon as it may be judged.
+            due = min([due, *(max(until, now, self._lease_judgements_from) for until in leases)])
         if self._tick is not None:
             self._tick.cancel()
         if self._loop is not None:

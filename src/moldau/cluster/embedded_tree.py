@@ -63,9 +63,9 @@ _MIGRATIONS = (_FIRST_SCHEMA, _SEVERAL_PROCESSES)
 """What leads from each schema version to the next one."""
 
 
-def is_busy(error: sqlite3.OperationalError) -> bool:
+def is_busy(error: Exception) -> bool:
     """Whether another process was in the way: trying again helps, and nothing has happened."""
-    return (error.sqlite_errorcode & 0xFF) in _BUSY_CODES
+    return isinstance(error, sqlite3.OperationalError) and (error.sqlite_errorcode & 0xFF) in _BUSY_CODES
 
 
 class News(NamedTuple):
