@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from moldau.broker.group_commit import GroupCommit
+from moldau.broker.group_commit import GroupCommit, committer
 from moldau.log.log import Log
 
 
@@ -30,8 +30,9 @@ class ManualThreads(Executor):
 
 
 class FakeLog:
-    def __init__(self, name: str, *, is_broken: bool = False) -> None:
+    def __init__(self, name: str, *, is_broken: bool = False, data_directory: str = "/data") -> None:
         self.topic_partition = name
+        self.data_directory = data_directory
         self.syncs = 0
         self._is_broken = is_broken
 
@@ -134,3 +135,32 @@ def test_a_log_whose_sync_fails_is_named(caplog: pytest.LogCaptureFixture) -> No
 
     _run(test)
     assert "cannot sync broken" in caplog.text
+
+
+class Directories:
+    """Three data directories, with threads of their own."""
+
+    def __init__(self) -> None:
+        self.threads = {path: ManualThreads() for path in ("/x", "/y", "/z")}
+        self._committer = committer(asyncio.get_running_loop(), self.threads)
+
+    def commit(self, *logs: FakeLog) -> "asyncio.Future[frozenset[Log]]":
+        return self._committer.commit(cast(list[Log], list(logs)))
+
+
+def test_who_writes_to_two_directories_waits_for_both_and_for_no_other() -> None:
+    async def test() -> None:
+        directories = Directories()
+        x, y, z = (FakeLog(path, data_directory=path, is_broken=path == "/y") for path in ("/x", "/y", "/z"))
+        both, alone = directories.commit(x, y), directories.commit(y)
+        other, cancelled = directories.commit(z), directories.commit(x, y, z)
+        cancelled.cancel()
+        await _turns()
+        await directories.threads["/y"].run()
+        assert (both.done(), alone.done(), other.done()) == (False, True, False)
+        await directories.threads["/x"].run()
+        assert both.result() == alone.result() == {cast(Log, y)}
+        await directories.threads["/z"].run()
+        assert other.result() == frozenset()
+
+    asyncio.run(test())

@@ -11,10 +11,11 @@ from moldau.broker.adoption import adopt, keep_cluster_id, recorded_identity
 from moldau.broker.cleaning import Cleaning
 from moldau.broker.cluster_member import ClusterMember
 from moldau.broker.controlling import Controller
+from moldau.broker.directory_threads import DirectoryThreads
 from moldau.broker.dispatch import Dispatcher
 from moldau.broker.fetching import Fetchers
 from moldau.broker.following import WHOLE_CLUSTER
-from moldau.broker.group_commit import GroupCommit
+from moldau.broker.group_commit import committer
 from moldau.broker.groups import GroupCoordinator
 from moldau.broker.listeners import Listeners
 from moldau.broker.opening import OpeningThread
@@ -42,7 +43,7 @@ from moldau.replication.replicas import Replicas
 
 log = logging.getLogger(__name__)
 
-SYNC_THREADS = 4
+WORK_THREADS = 4
 COLD_READ_THREADS = 2
 IDLE_CHECK_MS_MAX = 10_000
 INTERVAL_MS_MAX = 86_400_000
@@ -60,11 +61,11 @@ class Broker:
         self._clock = clock or SystemClock()
         self._files = files or RealFiles(lambda delay_s, call: self._loop.call_later(delay_s, call))
         self._random = SystemRandom()
-        self._threads = ThreadPoolExecutor(SYNC_THREADS, "moldau-sync")
+        self._threads = ThreadPoolExecutor(WORK_THREADS, "moldau-work")
+        self._directory_threads = DirectoryThreads(config.data_directories)
         self._cold_reads = ThreadPoolExecutor(COLD_READ_THREADS, "moldau-read")
         self._loop: asyncio.AbstractEventLoop
         self._periodic: list[Periodic] = []
-        self._background: set[asyncio.Future[None]] = set()
         self._services: Services
         self._listeners: Listeners
         self._metadata: Metadata
@@ -158,7 +159,6 @@ class Broker:
         config = self._config.with_dynamic(
             image.broker_configs.get(WHOLE_CLUSTER, {}), image.broker_configs.get(str(self.broker_id), {})
         )
-        committer = GroupCommit(self._loop, self._threads)
         self._services = Services(
             broker_id=self.broker_id,
             config=config,
@@ -166,7 +166,9 @@ class Broker:
             metadata=self._metadata,
             replicas=Replicas(self._metadata),
             logs=self._logs,
-            durability=Durability(config.string("log.flush.policy"), committer),
+            durability=Durability(
+                config.string("log.flush.policy"), committer(self._loop, self._directory_threads.syncs)
+            ),
             random=self._random,
         )
         self._services.opening = self._opening = OpeningThread(self._loop)
@@ -262,29 +264,26 @@ class Broker:
             each.roll_if_due(now_ms)
         marks = self._high_watermarks()
         self._logs.delete_expired(lambda partition: marks.get(partition, 0))
-        self._in_thread(self._logs.remove_doomed)
+        self._directory_threads.in_each("remove", self._logs.remove_doomed)
 
     def _checkpoint(self) -> None:
         marks = self._high_watermarks()
 
-        def work() -> None:
-            self._logs.sync_sealed()
-            self._logs.checkpoint(marks)
+        def work(path: str) -> None:
+            self._logs.sync_sealed(path)
+            self._logs.checkpoint(marks, path)
 
-        self._in_thread(work)
+        self._directory_threads.in_each("checkpoint", work)
 
     def _checkpoint_marks(self) -> None:
         marks = self._high_watermarks()
-        self._in_thread(lambda: self._logs.checkpoint_high_watermarks(marks))
+        self._directory_threads.in_each(
+            "high watermarks", lambda path: self._logs.checkpoint_high_watermarks(marks, path)
+        )
 
     def _flush_due(self) -> None:
         """`flush.ms`: sync what was appended longer ago than that."""
-        self._in_thread(lambda: [each.sync() for each in self._logs if each.log_end_offset > each.recovery_point])
-
-    def _in_thread(self, work: Callable[[], object]) -> None:
-        future = self._loop.run_in_executor(self._threads, lambda: _logged(work))
-        self._background.add(future)
-        future.add_done_callback(self._background.discard)
+        self._directory_threads.in_each("flush", self._logs.sync_all)
 
     def _high_watermarks(self) -> dict[TopicPartition, int]:
         return {partition.topic_partition: partition.high_watermark for partition in self._services.replicas}
@@ -325,8 +324,7 @@ class Broker:
         self._listeners.close()  # also below; here so that nobody is answered any more
         await self._member.close()
         await self._cleaning.stop()
-        if self._background:
-            await asyncio.wait(self._background)
+        await self._directory_threads.wait()
 
     async def _release(self) -> None:
         if hasattr(self, "_listeners"):
@@ -340,16 +338,10 @@ class Broker:
         if hasattr(self, "_opening"):
             self._opening.close()
         self._threads.shutdown()
+        self._directory_threads.shutdown()
         self._cold_reads.shutdown()
 
 
 def _reason(error: Exception) -> str:
     """Why the broker does not start."""
     return f"the metadata store does not answer ({error!r})" if isinstance(error, StoreError) else str(error)
-
-
-def _logged(work: Callable[[], object]) -> None:
-    try:
-        work()
-    except Exception:
-        log.exception("background work failed; it is tried again at the next interval")

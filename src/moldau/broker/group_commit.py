@@ -4,19 +4,62 @@ While a round runs in its threads, new writes gather for the next one. So the ra
 depend on the rate of syncs, and the wait is at most two syncs. The threads tell the loop once a round: a future for
 each sync and one over them cost more than the rest of a round. Whoever waits has a future of its own, and may cancel
 it without a word to the others.
+
+Each data directory has rounds and threads of its own, so that a slow disk holds up its own writes only. A request that
+writes to two of them waits for both.
 """
 
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 
 from moldau.log.log import Log
+from moldau.replication.durability import Committer
 
 log = logging.getLogger(__name__)
 
 Failed = frozenset[Log]
+
+
+def committer(loop: asyncio.AbstractEventLoop, threads: Mapping[str, Executor]) -> Committer:
+    """What syncs the logs of some data directories, in `threads` of each. One alone need not be looked for."""
+    only, *others = threads.values()
+    return GroupCommits(loop, threads) if others else GroupCommit(loop, only)
+
+
+class GroupCommits:
+    """A group commit for each data directory."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads: Mapping[str, Executor]) -> None:
+        """`threads` are those of each directory, by its path."""
+        self._loop = loop
+        self._of = {path: GroupCommit(loop, each) for path, each in threads.items()}
+
+    def commit(self, logs: Sequence[Log]) -> "asyncio.Future[Failed]":
+        first = logs[0].data_directory
+        if len(logs) == 1 or all(each.data_directory == first for each in logs):
+            return self._of[first].commit(logs)
+        by_directory: dict[str, list[Log]] = {}
+        for each in logs:
+            by_directory.setdefault(each.data_directory, []).append(each)
+        return self._all([self._of[path].commit(here) for path, here in by_directory.items()])
+
+    def _all(self, parts: "Sequence[asyncio.Future[Failed]]") -> "asyncio.Future[Failed]":
+        """Done when the last of `parts` is."""
+        future: asyncio.Future[Failed] = self._loop.create_future()
+        left = len(parts)
+
+        def one_is_done(_: "asyncio.Future[Failed]") -> None:
+            nonlocal left
+            left -= 1
+            if not left and not future.done():
+                future.set_result(frozenset[Log]().union(*(part.result() for part in parts)))
+
+        for part in parts:
+            part.add_done_callback(one_is_done)
+        return future
 
 
 class GroupCommit:

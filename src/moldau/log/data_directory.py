@@ -2,6 +2,7 @@
 
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -59,6 +60,8 @@ class DataDirectory:
         self._files = files
         self._lock: DirectoryLock | None = None
         self.path = path
+        self.writing_checkpoints = threading.Lock()
+        """Held by the thread that writes them: each file is written by one at a time."""
         self.failure: OSError | None = None
         self.directory_id: str | None = None
         self.is_new = False

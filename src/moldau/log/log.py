@@ -82,6 +82,7 @@ class Log:
         self._files = files
         self._clock = clock
         self.directory = directory
+        self.data_directory = directory.rpartition("/")[0]
         self.topic_partition = topic_partition
         self.topic_id: bytes | None = None
         self.config = config

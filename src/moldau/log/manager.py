@@ -7,7 +7,6 @@ offline; the others go on.
 import contextlib
 import errno
 import logging
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -57,7 +56,6 @@ class LogManager:
         self._unsynced_removals: set[Log] = set()
         self._left_alone: set[str] = set()
         self._doomed: list[DoomedFile] = []
-        self._writing_checkpoints = threading.Lock()
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._topics_before: frozenset[bytes] = frozenset()
         self.was_clean = True
@@ -256,29 +254,44 @@ class LogManager:
                 each.producers.expire(now_ms, self.producer_id_expiration_ms)
         return count
 
-    def remove_doomed(self) -> None:
+    # Each of these is done for one data directory, by its path, or for all of them.
+
+    def remove_doomed(self, path: str | None = None) -> None:
         """Remove the files and directories whose time has come. For a thread."""
         now_ms = self._clock.now_ms()
-        for each in self:
-            each.remove_doomed(now_ms)
-        for doomed in [each for each in self._doomed if each.due_ms <= now_ms]:
-            self._files.remove_tree(doomed.path)
-            self._doomed.remove(doomed)
+        for directory in self._chosen(path):
+            for each in self._logs_in(directory):
+                each.remove_doomed(now_ms)
+            inside = f"{directory.path}/"
+            for doomed in [each for each in self._doomed if each.due_ms <= now_ms and each.path.startswith(inside)]:
+                self._files.remove_tree(doomed.path)
+                self._doomed.remove(doomed)
 
-    def sync_sealed(self) -> None:
+    def sync_sealed(self, path: str | None = None) -> None:
         """Make full segments durable, so that recovery need not look at them. For a thread."""
-        for each in self:
-            with contextlib.suppress(ApiError):  # it has taken itself offline, and said so
-                each.sync(sealed_only=True)
+        for directory in self._chosen(path):
+            for each in self._logs_in(directory):
+                with contextlib.suppress(ApiError):  # it has taken itself offline, and said so
+                    each.sync(sealed_only=True)
 
-    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write the checkpoint files of each directory. For a thread."""
-        for directory in self._online():
+    def sync_all(self, path: str | None = None) -> None:
+        """Make all that was appended durable. For a thread."""
+        for directory in self._chosen(path):
+            for each in self._logs_in(directory):
+                if each.log_end_offset > each.recovery_point:
+                    with contextlib.suppress(ApiError):  # as above
+                        each.sync()
+
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int], path: str | None = None) -> None:
+        """Write the checkpoint files. For a thread."""
+        for directory in self._chosen(path):
             self._guard(directory, lambda each: self._checkpoint(each, high_watermarks))
 
-    def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+    def checkpoint_high_watermarks(
+        self, high_watermarks: Mapping[TopicPartition, int], path: str | None = None
+    ) -> None:
         """Write these alone, where they have changed; everything where the files miss a log. For a thread."""
-        for directory in self._online():
+        for directory in self._chosen(path):
             if any(self._homes.get(each.topic_partition) is directory for each in list(self._marks)):
                 self._guard(directory, lambda each: self._checkpoint(each, high_watermarks))
             else:
@@ -287,7 +300,7 @@ class LogManager:
     def _checkpoint_high_watermarks(
         self, directory: DataDirectory, high_watermarks: Mapping[TopicPartition, int]
     ) -> None:
-        with self._writing_checkpoints:
+        with directory.writing_checkpoints:
             directory.write_high_watermarks(_of(self._logs_in(directory), high_watermarks))
 
     def _checkpoint(self, directory: DataDirectory, high_watermarks: Mapping[TopicPartition, int]) -> None:
@@ -296,7 +309,7 @@ class LogManager:
         A log that is deleted while this goes on may leave a line behind. Its successor is not among `logs`, and has a
         mark of its own.
         """
-        with self._writing_checkpoints:
+        with directory.writing_checkpoints:
             logs = self._logs_in(directory)
             recovery_points = {each.topic_partition: each.recovery_point for each in logs}
             for each in logs:
@@ -324,7 +337,7 @@ class LogManager:
         """Write down how far the logs beside that of `partition` are clean. For a thread."""
         home = self._homes.get(partition)
         if home is not None and home.failure is None:
-            with self._writing_checkpoints:
+            with home.writing_checkpoints:
                 offsets = _clean_offsets(self._logs_in(home))
                 self._guard(home, lambda each: each.cleaner_offsets.write(offsets))
 
@@ -351,6 +364,9 @@ class LogManager:
 
     def _online(self) -> list[DataDirectory]:
         return [directory for directory in self.directories if directory.failure is None]
+
+    def _chosen(self, path: str | None) -> list[DataDirectory]:
+        return [directory for directory in self._online() if path in (None, directory.path)]
 
     def _need_one(self) -> None:
         if not self._online():

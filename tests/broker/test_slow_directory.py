@@ -1,0 +1,105 @@
+"""A disk that hardly answers holds up what is written to it, and nothing else."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moldau.broker.broker import Broker
+from moldau.core.broker_config import BrokerConfig
+from moldau.core.real_files import RealFile, RealFiles
+from moldau.log.log import Log
+from moldau.records.batch import Record, build_batch
+from moldau.replication.durability import ACKS_ALL
+from tests.broker.test_lifecycle import in_loop
+
+PATIENCE_S = 20.0
+PRODUCE_VERSION = 9
+ROUNDS = 20
+"""More than there are threads, of whatever kind."""
+
+
+class StuckDisk:
+    """Below `path` nothing can be made durable until `release`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        self._released = threading.Event()
+        self._released.set()
+
+    def hold(self) -> None:
+        self._released.clear()
+
+    def release(self) -> None:
+        self._released.set()
+
+    def wait(self, path: str) -> None:
+        if path.startswith(self._path):
+            self._released.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StuckDisk]:
+    """That of the directory `slow`."""
+    disk = StuckDisk(tmp_path / "slow")
+    sync, write = RealFile.sync, RealFiles.write_atomically
+
+    def slow_sync(file: RealFile) -> None:
+        disk.wait(file.path)
+        sync(file)
+
+    def slow_write(files: RealFiles, path: str, data: bytes) -> None:
+        disk.wait(path)
+        write(files, path, data)
+
+    monkeypatch.setattr(RealFile, "sync", slow_sync)
+    monkeypatch.setattr(RealFiles, "write_atomically", slow_write)
+    yield disk
+    disk.release()
+
+
+@in_loop
+async def test_a_slow_directory_holds_up_only_its_own(tmp_path: Path, disk: StuckDisk) -> None:
+    broker = Broker(
+        BrokerConfig.parse(
+            {
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+                "log.dirs": f"{tmp_path}/slow,{tmp_path}/quick",
+                "metadata.store.path": f"{tmp_path}/metadata.sqlite",
+            }
+        )[0]
+    )
+    await broker.start()
+    services = broker.services
+    await services.metadata.create_topic("t", [[broker.broker_id]] * 2)
+    partitions = [services.replicas.get("t", index) for index in (0, 1)]
+    for partition in partitions:
+        partition.append(build_batch([Record(0, 0, None, b"v")]), PRODUCE_VERSION, ACKS_ALL, services.clock.now_ms())
+    slow, quick = sorted((partition.log for partition in partitions), key=_is_quick)
+    disk.hold()
+    waiting = [services.durability.when_durable([slow], ACKS_ALL)]
+    for _ in range(ROUNDS):
+        broker._checkpoint()
+        broker._checkpoint_marks()
+        broker._flush_due()
+        await asyncio.wait_for(_commit(broker, quick), PATIENCE_S / 2)
+    waiting += [services.durability.when_durable(logs, ACKS_ALL) for logs in ([slow], [quick, slow])]
+    await asyncio.wait_for(_commit(broker, quick), PATIENCE_S / 2)
+    written = {path.name for path in (tmp_path / "quick").iterdir()}
+    assert "replication-offset-checkpoint" in written
+    assert not any(each is None or each.done() for each in waiting)
+    disk.release()
+    assert [await each for each in waiting if each is not None] == [frozenset()] * 3
+    await broker.stop()
+
+
+def _is_quick(log: Log) -> bool:
+    return "/quick/" in log.directory
+
+
+async def _commit(broker: Broker, log: Log) -> None:
+    committing = broker.services.durability.when_durable([log], ACKS_ALL)
+    assert committing is not None
+    assert await committing == frozenset()
