@@ -129,6 +129,7 @@ class Controller:
         if await metadata.claim_controller(broker_id):
             self._epoch = metadata.image.controller_epoch
             self._well = _Seen()
+            await metadata.keep_topic_ids()
             log.info("this broker is the controller, epoch %d", self._epoch)
 
     async def _make_well(self) -> None:
@@ -137,7 +138,7 @@ class Controller:
         for _write in range(CONTROLLER_WRITES_MAX):
             image = metadata.image
             topics = list(self._well.changed(image))
-            nameless = [topic for topic in topics if topic.topic_id == NO_TOPIC_ID]
+            nameless = [topic for topic in topics if topic.lacks_id or topic.topic_id == NO_TOPIC_ID]
             changes = reconcile(image, topics, self._is_unclean)
             if not changes and not nameless:
                 self._well = _Seen(image.brokers, image.topics, image.broker_configs)

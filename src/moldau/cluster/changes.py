@@ -123,7 +123,14 @@ def with_assignment(old: TopicImage, new: TopicImage) -> TopicImage:
         _reassigned(old.partitions[index], state) if index < known else state
         for index, state in enumerate(new.partitions)
     )
-    return old._replace(partitions=partitions, version=new.version)
+    return old._replace(partitions=partitions, version=new.version, lacks_id=new.lacks_id)
+
+
+def with_added_partitions(old: TopicImage, new: TopicImage) -> TopicImage:
+    """`old` with those partitions of `new` that it does not have, and `new`'s version: an older tool that adds
+    partitions knows nothing of reassignments, and what is there stays as it is."""
+    added = new.partitions[len(old.partitions) :]
+    return old._replace(partitions=(*old.partitions, *added), version=new.version, lacks_id=new.lacks_id)
 
 
 def with_state(old: PartitionImage, new: PartitionImage) -> PartitionImage:

@@ -68,6 +68,8 @@ class TopicImage(NamedTuple):
     partitions: tuple[PartitionImage, ...]
     configs: Mapping[str, str]
     version: int = 0
+    lacks_id: bool = False
+    """Whether the topic's node has no id: a tool from before KIP-516 wrote it. The controller puts it back."""
 
     def with_partition(self, index: int, partition: PartitionImage) -> "TopicImage":
         return self._replace(partitions=(*self.partitions[:index], partition, *self.partitions[index + 1 :]))
@@ -93,6 +95,8 @@ class ClusterImage(NamedTuple):
     broker_configs: Mapping[str, Mapping[str, str]] = {}
     controller_epoch: int = 0
     group_configs: Mapping[str, Mapping[str, str]] = {}
+    unreadable_topics: frozenset[str] = frozenset()
+    """Topics that have a node which cannot be understood: they exist, and nothing of theirs may be given up."""
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
         name = self.topic_names_by_id.get(topic_id)

@@ -2,17 +2,29 @@
 
 Law: a reading is applied to the image as it is when the reading is complete, not as it was when it began. What this
 broker has written and published in between has a higher version than what was read, and stays.
+
+Tools of any era write this tree. A node in an older form never changes what a topic is: its id is kept, partitions are
+only added. A node that cannot be understood changes nothing at all: what is known stays, the node is named in the log,
+and the controller writes a topic's node again.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from moldau.cluster import znodes
-from moldau.cluster.changes import with_assignment, with_states, with_topics_if_changed
+from moldau.cluster.changes import with_added_partitions, with_assignment, with_states, with_topics_if_changed
 from moldau.cluster.image import NO_LEADER, NO_TOPIC_ID, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.store import MetadataStore, Node
 
+log = logging.getLogger(__name__)
+
 Delta = Callable[[ClusterImage], ClusterImage]
+
+T = TypeVar("T")
+
+NO_CONFIGS: Mapping[str, str] = {}
 
 
 class Changes(NamedTuple):
@@ -35,9 +47,9 @@ def classify(paths: Iterable[str]) -> Changes:
         match path.split("/")[1:]:
             case ["controller" | "controller_epoch"]:
                 changes = changes._replace(controller=True)
-            case ["brokers", "ids", broker]:
+            case ["brokers", "ids", broker] if broker.isdecimal():
                 changes.brokers.add(int(broker))
-            case ["brokers", "topics", topic, "partitions", partition, "state"]:
+            case ["brokers", "topics", topic, "partitions", partition, "state"] if partition.isdecimal():
                 changes.partitions.setdefault(topic, set()).add(int(partition))
             case ["brokers", "topics", topic]:
                 changes.topics.add(topic)
@@ -70,6 +82,8 @@ class Reading(NamedTuple):
     topic_configs: Mapping[str, Mapping[str, str]]
     broker_configs: Mapping[str, Mapping[str, str]]
     group_configs: Mapping[str, Mapping[str, str]]
+    unreadable: frozenset[str]
+    """Topics that were looked at and whose node cannot be understood."""
 
     def applied_to(self, image: ClusterImage) -> ClusterImage:
         """`image` with what was read, where that is newer; what has not changed is the same object."""
@@ -95,6 +109,9 @@ class Reading(NamedTuple):
         return image
 
     def _with_topics(self, image: ClusterImage) -> ClusterImage:
+        unreadable = image.unreadable_topics - self.topics.keys() | self.unreadable
+        if unreadable != image.unreadable_topics:
+            image = image._replace(unreadable_topics=unreadable)
         gone = [name for name, read in self.topics.items() if read is None and name in image.topics]
         merged = [_merged(image.topics.get(name), read) for name, read in self.topics.items() if read is not None]
         return with_topics_if_changed(image.without_topics(gone) if gone else image, merged)
@@ -116,7 +133,9 @@ def _merged(old: TopicImage | None, read: TopicImage) -> TopicImage:
     """Assignment, states and configuration each by their own version: none goes back."""
     if old is None or old.topic_id != read.topic_id:
         return read
-    topic = with_assignment(old, read) if read.version > old.version else old
+    topic = old
+    if read.version > old.version:
+        topic = with_added_partitions(old, read) if read.lacks_id else with_assignment(old, read)
     topic = with_states(topic, dict(enumerate(read.partitions)))
     return topic if topic.configs == read.configs else topic._replace(configs=read.configs)
 
@@ -136,14 +155,37 @@ class MetadataReader:
         changes = classify(paths)
         return (await self._read(base, await self._all(base) if changes.everything else changes)).applied_to
 
-    async def topic_ids(self, names: Sequence[str]) -> dict[str, bytes]:
-        """Of those topics that exist."""
-        nodes = await self._store.get_many([znodes.topic_path(name) for name in names])
-        return {name: znodes.parse_topic_id(node.data) for name, node in zip(names, nodes, strict=True) if node}
+    async def topic_ids(self, names: Sequence[str], base: ClusterImage) -> dict[str, bytes]:
+        """Ids of those topics that exist."""
+        found = await self._store.get_many([znodes.topic_path(name) for name in names])
+        nodes = {name: node for name, node in zip(names, found, strict=True) if node}
+        ids: dict[str, bytes] = {}
+        for name, node in nodes.items():
+            try:
+                ids[name] = znodes.parse_topic_id(node.data)
+            except znodes.MalformedNode:
+                ids[name] = base.topics[name].topic_id if name in base.topics else NO_TOPIC_ID
+        lacking = {name: nodes[name] for name, topic_id in ids.items() if topic_id == NO_TOPIC_ID}
+        return {**ids, **await self._kept_ids(base, lacking)}
+
+    async def _kept_ids(self, base: ClusterImage, lacking: Mapping[str, Node]) -> dict[str, bytes]:
+        """Ids of topics whose nodes have none: as kept beside them, or as known from before the node was rewritten."""
+        names = sorted(lacking)
+        nodes = await self._read_nodes([znodes.partitions_path(name) for name in names])
+        kept: dict[str, bytes] = {}
+        for name, node in zip(names, nodes, strict=True):
+            known = base.topics.get(name)
+            found = znodes.parse_kept_id(node.data) if node else None
+            if found is None and known is not None and lacking[name].version > known.version:
+                found = known.topic_id
+            if found is not None:
+                kept[name] = found
+        return kept
 
     async def _all(self, base: ClusterImage) -> Changes:
         topics = {*await self._store.children(znodes.TOPICS), *base.topics}
-        brokers = {*map(int, await self._store.children(znodes.BROKER_IDS)), *base.brokers}
+        registered = await self._store.children(znodes.BROKER_IDS)
+        brokers = {*(int(name) for name in registered if name.isdecimal()), *base.brokers}
         entities = await self._store.children(znodes.BROKER_CONFIGS)
         configs = {"" if name == znodes.WHOLE_CLUSTER else name for name in entities}
         groups = map(znodes.parse_group_entity, await self._store.children(znodes.GROUP_CONFIGS))
@@ -171,6 +213,7 @@ class MetadataReader:
             await self._read_topic_configs(sorted(changes.topic_configs - changes.topics)),
             await self._read_broker_configs(sorted(changes.broker_configs)),
             await self._read_group_configs(sorted(changes.group_configs)),
+            frozenset(changes.topics - topics.keys()),
         )
 
     async def _read_cluster_id(self) -> str:
@@ -179,39 +222,56 @@ class MetadataReader:
 
     async def _read_controller(self) -> Controller:
         node, epoch = await self._store.get_many([znodes.CONTROLLER, znodes.CONTROLLER_EPOCH])
-        return Controller(znodes.parse_controller(node.data) if node else NO_LEADER, int(epoch.data) if epoch else 0)
+        owner = _understood(znodes.CONTROLLER, lambda: znodes.parse_controller(node.data)) if node else None
+        return Controller(NO_LEADER if owner is None else owner, int(epoch.data) if epoch else 0)
 
     async def _read_brokers(self, ids: Sequence[int]) -> dict[int, BrokerInfo | None]:
         nodes = await self._read_nodes([znodes.broker_path(id_) for id_ in ids])
         return {
-            id_: znodes.parse_broker(id_, node.data, node.created) if node else None
+            id_: _understood(znodes.broker_path(id_), partial(znodes.parse_broker, id_, node.data, node.created))
+            if node
+            else None
             for id_, node in zip(ids, nodes, strict=True)
         }
 
     async def _read_topic_configs(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
         nodes = await self._read_nodes([znodes.topic_config_path(name) for name in names])
-        return {name: _config(node) for name, node in zip(names, nodes, strict=True)}
+        return _configs(znodes.topic_config_path, names, nodes)
 
     async def _read_broker_configs(self, entities: Sequence[str]) -> dict[str, dict[str, str]]:
         nodes = await self._read_nodes([znodes.broker_config_path(entity) for entity in entities])
-        return {entity: _config(node) for entity, node in zip(entities, nodes, strict=True)}
+        return _configs(znodes.broker_config_path, entities, nodes)
 
     async def _read_group_configs(self, groups: Sequence[str]) -> dict[str, dict[str, str]]:
         nodes = await self._read_nodes([znodes.group_config_path(group) for group in groups])
-        return {group: _config(node) for group, node in zip(groups, nodes, strict=True)}
+        return _configs(znodes.group_config_path, groups, nodes)
 
     async def _read_topics(self, base: ClusterImage, changes: Changes) -> dict[str, TopicImage | None]:
         names = sorted(changes.topics)
         nodes = await self._read_nodes([znodes.topic_path(name) for name in names])
-        configs = await self._read_topic_configs(names)
-        topics = {
-            name: _topic(name, node, configs[name]) if node else None for name, node in zip(names, nodes, strict=True)
-        }
+        known = {name: topic.configs for name in names if (topic := base.topics.get(name))}
+        configs = {**dict.fromkeys(names, NO_CONFIGS), **known, **await self._read_topic_configs(names)}
+        read: dict[str, TopicImage | None] = {}
+        for name, node in zip(names, nodes, strict=True):
+            topic = node and _topic(name, node, configs[name], base.topics.get(name))
+            if topic is not None or node is None:  # else it is there, and nobody knows what it is
+                read[name] = topic
+        topics = await self._with_kept_ids(base, read, dict(zip(names, nodes, strict=True)))
         found = [topic for topic in topics.values() if topic is not None]
         unknown = {topic.name: _unknown_states(base, changes, topic) for topic in found}
         same = base.without_topics([topic.name for topic in found if not _is_known(base, topic)])
         states = await self._read_states(same, unknown)
         return {name: topic and with_states(topic, states[name]) for name, topic in topics.items()}
+
+    async def _with_kept_ids(
+        self, base: ClusterImage, topics: Mapping[str, TopicImage | None], nodes: Mapping[str, Node | None]
+    ) -> dict[str, TopicImage | None]:
+        lacking = {name: node for name, node in nodes.items() if node and (one := topics.get(name)) and one.lacks_id}
+        kept = await self._kept_ids(base, lacking)
+        return {
+            name: topic._replace(topic_id=kept[name]) if topic and name in kept else topic
+            for name, topic in topics.items()
+        }
 
     async def _read_states(
         self, base: ClusterImage, partitions: Mapping[str, Sequence[int]]
@@ -244,16 +304,47 @@ def _states(
     """Takes a node for each index. What has the version that is known was written by ourselves."""
     known = base.topics[name].partitions if name in base.topics else ()
     return {
-        index: znodes.parse_state(node.data, node.version)
+        index: _state(name, index, node, known[index] if index < len(known) else znodes.NO_STATE)
         for index, node in zip(indexes, nodes, strict=False)
         if node and not (index < len(known) and known[index].partition_epoch == node.version)
     }
 
 
-def _topic(name: str, node: Node, configs: Mapping[str, str]) -> TopicImage:
-    topic_id, partitions = znodes.parse_topic(node.data)
-    return TopicImage(name, topic_id or NO_TOPIC_ID, tuple(partitions), configs, node.version)
+def _state(name: str, index: int, node: Node, known: PartitionImage) -> PartitionImage:
+    """The state at a node; where it cannot be understood, the one that is known, without a leader if none is."""
+    read = _understood(znodes.state_path(name, index), lambda: znodes.parse_state(node.data, node.version))
+    return known._replace(partition_epoch=node.version) if read is None else read
 
 
-def _config(node: Node | None) -> dict[str, str]:
-    return znodes.parse_config(node.data) if node else {}
+def _understood(path: str, parse: Callable[[], T]) -> T | None:
+    """What `parse` makes of a node; None, and a line in the log, where it cannot be understood."""
+    try:
+        return parse()
+    except znodes.MalformedNode as error:
+        log.error("%s is left as it was: %s", path, error)
+        return None
+
+
+def _topic(name: str, node: Node, configs: Mapping[str, str], known: TopicImage | None) -> TopicImage | None:
+    """The topic at a node. Where that cannot be understood, the one that is known, which the controller writes again;
+    None if there is none."""
+    read = _understood(znodes.topic_path(name), lambda: znodes.parse_topic(node.data))
+    if read is None:
+        is_same = known is not None and node.version > known.version
+        return known._replace(configs=configs, version=node.version, lacks_id=True) if known and is_same else None
+    topic_id, partitions = read
+    return TopicImage(
+        name, topic_id or NO_TOPIC_ID, tuple(partitions), configs, node.version, lacks_id=topic_id is None
+    )
+
+
+def _configs(
+    path_of: Callable[[str], str], entities: Sequence[str], nodes: Sequence[Node | None]
+) -> dict[str, dict[str, str]]:
+    """Settings by entity, without those whose node cannot be understood: these keep what they have."""
+    found: dict[str, dict[str, str]] = {}
+    for entity, node in zip(entities, nodes, strict=True):
+        configs = _understood(path_of(entity), partial(znodes.parse_config, node.data)) if node else {}
+        if configs is not None:
+            found[entity] = configs
+    return found

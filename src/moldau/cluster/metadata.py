@@ -8,8 +8,8 @@ those that we wrote ourselves: another's write may hide behind the same notifica
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import NoReturn
+from contextlib import contextmanager, suppress
+from typing import NoReturn, TypeVar
 
 from moldau.cluster import znodes
 from moldau.cluster.changes import (
@@ -24,7 +24,7 @@ from moldau.cluster.changes import (
     topic_of,
 )
 from moldau.cluster.controller import first_state
-from moldau.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from moldau.cluster.image import NO_TOPIC_ID, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.image_listeners import ImageListener, ImageListeners
 from moldau.cluster.loader import MetadataReader
 from moldau.cluster.store import (
@@ -51,6 +51,8 @@ from moldau.core.config import ConfigError
 from moldau.core.invariants import invariant
 from moldau.core.topic_config import validate_overrides
 from moldau.protocol.errors import ApiError, ErrorCode
+
+T = TypeVar("T")
 
 Configs = Mapping[str, str]
 Alteration = Callable[[Configs], Configs]
@@ -185,7 +187,7 @@ class Metadata:
                 await self._store.multi(
                     [
                         Create(path, znodes.topic_json(topic.topic_id, partitions)),
-                        Create(f"{path}/partitions"),
+                        Create(znodes.partitions_path(name), znodes.id_text(topic.topic_id).encode()),
                         *self._create_partitions(topic, range(min(len(partitions), CHANGES_PER_MULTI_MAX))),
                         *await self._replace_config(znodes.topic_config_path(name), configs),
                     ]
@@ -250,16 +252,30 @@ class Metadata:
         return self._topic(name)
 
     async def give_topic_id(self, topic: TopicImage) -> None:
-        """Complete a topic that a tool from before KIP-516 made. As controller; raises as `write`."""
-        path = znodes.topic_path(topic.name)
-        data = znodes.topic_json(self.new_id(), topic.partitions)
+        """Complete the node of a topic that a tool from before KIP-516 wrote: with the id that the topic has, or with a
+        new one if it was never known under any. As controller; raises as `write`."""
+        path, beside = znodes.topic_path(topic.name), znodes.partitions_path(topic.name)
+        topic_id = topic.topic_id if topic.topic_id != NO_TOPIC_ID else self.new_id()
+        data, kept = znodes.topic_json(topic_id, topic.partitions), znodes.id_text(topic_id).encode()
         try:
             with self._kept([path]):
-                await self._store.multi([self.controller_guard(), Put(path, data, topic.version)])
-        except (BadVersion, NoNode) as error:
+                keep = Create(beside, kept) if await self._missing([beside]) else Put(beside, kept)
+                await self._store.multi([self.controller_guard(), Put(path, data, topic.version), keep])
+        except (BadVersion, NoNode, NodeExists) as error:
             await self._reread(path, znodes.CONTROLLER)
             raise Conflict(str(error)) from None
         await self._reread(path)
+
+    async def keep_topic_ids(self) -> None:
+        """Note the id of every topic beside its node, where that is missing: a version before this one did not."""
+        topics = [topic for topic in self._image.topics.values() if topic.topic_id != NO_TOPIC_ID]
+        for some in _chunks(topics, CHANGES_PER_MULTI_MAX):
+            nodes = await self._store.get_many([znodes.partitions_path(topic.name) for topic in some])
+            lacking = [(topic, node) for topic, node in zip(some, nodes, strict=True) if node and not node.data]
+            for topic, node in lacking:
+                with suppress(BadVersion, NoNode):  # the topic goes, or another notes it
+                    kept = znodes.id_text(topic.topic_id).encode()
+                    await self._store.put(znodes.partitions_path(topic.name), kept, node.version)
 
     async def update_partition(self, name: str, index: int, changed: PartitionImage) -> PartitionImage:
         """Replace a partition's leader and ISR, expecting `changed.partition_epoch`; returns it with the new one.
@@ -317,7 +333,10 @@ class Metadata:
     async def claim_controller(self, broker_id: int) -> bool:
         """Become the controller unless another is; a new controller has a new epoch."""
         epoch, owner = await self._store.get_many([znodes.CONTROLLER_EPOCH, znodes.CONTROLLER])
-        is_ours = owner is not None and znodes.parse_controller(owner.data) == broker_id
+        try:
+            is_ours = owner is not None and znodes.parse_controller(owner.data) == broker_id
+        except znodes.MalformedNode:
+            is_ours = False
         data = znodes.controller_json(broker_id, self._clock.now_ms())
         next_epoch = str(int(epoch.data) + 1 if epoch else 1).encode()
         claim = [
@@ -349,7 +368,7 @@ class Metadata:
     async def topic_id_now(self, names: Sequence[str]) -> dict[str, bytes]:
         """The ids of those topics that exist, as the store has them now; the image shows them when this returns. A
         topic that was deleted and made anew has partitions of the same versions as before: the id alone tells."""
-        now, topics = await self._reader.topic_ids(names), self._image.topics
+        now, topics = await self._reader.topic_ids(names, self._image), self._image.topics
         known = {name: topics[name].topic_id for name in names if name in topics}
         if now != known:
             await self._reread(*(znodes.topic_path(name) for name in names if now.get(name) != known.get(name)))
@@ -454,7 +473,7 @@ class Metadata:
         with self._reachable(path):
             for _attempt in range(ATTEMPTS_MAX):
                 node = await self._store.get(path)
-                new = dict(alter(znodes.parse_config(node.data) if node else {}))
+                new = dict(alter(_settings_at(node)))
                 check(new)
                 data = znodes.config_json(new)
                 change = Put(path, data, node.version) if node else Create(path, data)
@@ -542,8 +561,16 @@ def _deletions(topic: TopicImage) -> list[Operation]:
     return [*_partition_deletions(topic), Delete(f"{path}/partitions"), Delete(path, topic.version)]
 
 
-def _chunks(operations: Sequence[Operation], size: int) -> Iterator[Sequence[Operation]]:
-    return (operations[start : start + size] for start in range(0, len(operations), size))
+def _settings_at(node: Node | None) -> Configs:
+    """Settings of a node that is about to be replaced; what cannot be understood has none."""
+    try:
+        return znodes.parse_config(node.data) if node else {}
+    except znodes.MalformedNode:
+        return {}
+
+
+def _chunks(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (values[start : start + size] for start in range(0, len(values), size))
 
 
 def check_topic_configs(configs: Configs) -> None:

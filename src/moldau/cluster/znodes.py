@@ -39,12 +39,23 @@ PERSISTENT_PATHS = (
     "/log_dir_event_notification",
 )
 
+
+class MalformedNode(ValueError):
+    """The content of a node is not what any version of Kafka writes."""
+
+
 NO_STATE = PartitionImage(NO_LEADER, -1, (), (), -1)
 """A partition that no controller has looked at yet."""
 
 
 def topic_path(topic: str) -> str:
     return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    """The parent of a topic's partitions. Its data is the topic's id: tools from before KIP-516 write the topic's own
+    node without one, but leave this node alone, and it goes with the topic."""
+    return f"{TOPICS}/{topic}/partitions"
 
 
 def partition_path(topic: str, partition: int) -> str:
@@ -104,24 +115,56 @@ def topic_json(topic_id: bytes, partitions: Sequence[PartitionImage]) -> bytes:
 
 
 def parse_topic(data: bytes) -> tuple[bytes | None, list[PartitionImage]]:
-    """Topic id (None where a tool from before KIP-516 made the topic) and the replicas of each partition."""
-    content = json.loads(data)
-    partitions: dict[str, list[int]] = content["partitions"]
-    adding: dict[str, list[int]] = content.get("adding_replicas") or {}
-    removing: dict[str, list[int]] = content.get("removing_replicas") or {}
-    topic_id = content.get("topic_id")
-    assignment = [
-        NO_STATE._replace(
-            replicas=tuple(partitions[name]), adding=tuple(adding.get(name, ())), removing=tuple(removing.get(name, ()))
-        )
-        for name in map(str, range(len(partitions)))
-    ]
-    return (id_bytes(topic_id) if topic_id else None), assignment
+    """Topic id (None where a tool from before KIP-516 wrote the node) and the replicas of each partition; raises
+    MalformedNode."""
+    try:
+        content = json.loads(data)
+        partitions: dict[str, list[int]] = content["partitions"]
+        adding: dict[str, list[int]] = content.get("adding_replicas") or {}
+        removing: dict[str, list[int]] = content.get("removing_replicas") or {}
+        assignment = [
+            NO_STATE._replace(
+                replicas=_broker_ids(partitions[name]),
+                adding=_broker_ids(adding.get(name, ())),
+                removing=_broker_ids(removing.get(name, ())),
+            )
+            for name in map(str, range(len(partitions)))
+        ]
+        return _topic_id(content), assignment
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MalformedNode(f"no topic's replicas: {error!r}") from error
 
 
 def parse_topic_id(data: bytes) -> bytes:
-    topic_id = json.loads(data).get("topic_id")
-    return id_bytes(topic_id) if topic_id else NO_TOPIC_ID
+    """The id in a topic's node; NO_TOPIC_ID where it has none. Raises MalformedNode."""
+    try:
+        return _topic_id(json.loads(data)) or NO_TOPIC_ID
+    except (ValueError, TypeError, AttributeError) as error:
+        raise MalformedNode(f"no topic: {error!r}") from error
+
+
+def parse_kept_id(data: bytes) -> bytes | None:
+    """The topic id at `partitions_path`; None where there is none."""
+    try:
+        return _topic_id({"topic_id": data.decode("ascii")})
+    except (ValueError, TypeError):
+        return None
+
+
+def _topic_id(content: Mapping[str, Any]) -> bytes | None:
+    text = content.get("topic_id")
+    if not text:
+        return None
+    topic_id = id_bytes(text)
+    if len(topic_id) != len(NO_TOPIC_ID):
+        raise ValueError(f"topic id {text!r}")
+    return topic_id
+
+
+def _broker_ids(values: Sequence[int]) -> tuple[int, ...]:
+    if not all(type(each) is int for each in values):
+        raise ValueError(f"broker ids {values!r}")
+    return tuple(values)
 
 
 def state_json(partition: PartitionImage, controller_epoch: int) -> bytes:
@@ -134,9 +177,13 @@ def state_json(partition: PartitionImage, controller_epoch: int) -> bytes:
 
 
 def parse_state(data: bytes, version: int) -> PartitionImage:
-    """Leader, epochs and ISR; the replicas are not written here."""
-    content = json.loads(data)
-    return PartitionImage(content["leader"], content["leader_epoch"], tuple(content["isr"]), (), version)
+    """Leader, epochs and ISR; the replicas are not written here. Raises MalformedNode."""
+    try:
+        content = json.loads(data)
+        leader, epoch = _broker_ids((content["leader"], content["leader_epoch"]))
+        return PartitionImage(leader, epoch, _broker_ids(content["isr"]), (), version)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MalformedNode(f"no partition's state: {error!r}") from error
 
 
 def config_json(configs: Mapping[str, str]) -> bytes:
@@ -144,7 +191,12 @@ def config_json(configs: Mapping[str, str]) -> bytes:
 
 
 def parse_config(data: bytes) -> dict[str, str]:
-    return dict(json.loads(data).get("config", {})) if data else {}
+    """Settings by name; raises MalformedNode. Of tools before 0.9 numbers may be written as such."""
+    try:
+        config = json.loads(data).get("config") or {} if data else {}
+        return {str(name): str(value) for name, value in config.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise MalformedNode(f"no configuration: {error!r}") from error
 
 
 def broker_json(broker: BrokerInfo, now_ms: int) -> bytes:
@@ -170,18 +222,22 @@ def broker_json(broker: BrokerInfo, now_ms: int) -> bytes:
 
 
 def parse_broker(broker_id: int, data: bytes, epoch: int) -> BrokerInfo:
-    content = json.loads(data)
-    protocols: dict[str, str] = content.get("listener_security_protocol_map", {})
-    endpoints = tuple(_parse_endpoint(text, protocols) for text in content["endpoints"])
-    offline: dict[str, list[int]] = content.get("offline", {})
-    return BrokerInfo(
-        broker_id,
-        content.get("rack"),
-        endpoints,
-        epoch,
-        bool(content.get("shutting_down")),
-        {topic: tuple(partitions) for topic, partitions in offline.items()},
-    )
+    """Raises MalformedNode."""
+    try:
+        content = json.loads(data)
+        protocols: dict[str, str] = content.get("listener_security_protocol_map", {})
+        endpoints = tuple(_parse_endpoint(text, protocols) for text in content["endpoints"])
+        offline: dict[str, list[int]] = content.get("offline", {})
+        return BrokerInfo(
+            broker_id,
+            content.get("rack"),
+            endpoints,
+            epoch,
+            bool(content.get("shutting_down")),
+            {topic: tuple(partitions) for topic, partitions in offline.items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MalformedNode(f"no broker: {error!r}") from error
 
 
 def _endpoint_text(endpoint: Endpoint) -> str:
@@ -208,7 +264,12 @@ def controller_json(broker_id: int, now_ms: int) -> bytes:
 
 
 def parse_controller(data: bytes) -> int:
-    return int(json.loads(data)["brokerid"])
+    """The controller's broker id; raises MalformedNode. Kafka 0.8.0 wrote the bare number."""
+    try:
+        content = json.loads(data)
+        return int(content if isinstance(content, int) else content["brokerid"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedNode(f"no controller: {error!r}") from error
 
 
 def producer_ids_json(broker_id: int, block: range) -> bytes:

@@ -1,11 +1,15 @@
 """A topic's configuration: Kafka's topic properties, their rules, and the broker properties they fall back to."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from moldau.core.broker_config import FLUSH_MS, RETENTION_MS, ROLL_JITTER_MS, ROLL_MS, BrokerConfig
 from moldau.core.config import LONG_MAX, ConfigError, ConfigKey, Value, parse_value, read_table
+
+log = logging.getLogger(__name__)
 
 _DIFFERENCE, _BEFORE, _AFTER = (f"message.timestamp.{side}.max.ms" for side in ("difference", "before", "after"))
 SEGMENT_BYTES_FOR_TESTS = "internal.segment.bytes"  # Kafka's way around its lower limit of segment.bytes (KIP-1030)
@@ -124,11 +128,19 @@ class TopicConfig:
 _FIELD_KEYS = tuple(name for name in TOPIC_KEYS if name.replace(".", "_") in TopicConfig.__slots__)
 
 
+@lru_cache(1000)
+def _warn_once(error: str) -> None:
+    log.warning("a topic's setting is ignored: %s", error)
+
+
 def effective_value(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> Value | None:
     """What holds for topic property `name`: the topic's value, else the broker's, else the default."""
     key = TOPIC_KEYS[name]
     if name in overrides:
-        return parse_value(key, overrides[name])
+        try:
+            return parse_value(key, overrides[name])
+        except ConfigError as error:  # a tool that writes to the store checks nothing, or not by our rules
+            _warn_once(str(error))
     if name in _SEVERAL_UNITS:
         return broker.first_ms(_SEVERAL_UNITS[name])
     if name in BROKER_SYNONYM:
