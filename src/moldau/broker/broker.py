@@ -186,6 +186,8 @@ class Broker:
         """Logs of topics that were deleted, or made anew, while this broker was down."""
         topics = self._metadata.image.topics
         for each in self._logs:
+            if each.topic_partition.topic in self._metadata.image.unreadable_topics:
+                continue
             topic = topics.get(each.topic_partition.topic)
             if topic is None or {topic.topic_id, each.topic_id or topic.topic_id} - {topic.topic_id, NO_TOPIC_ID}:
                 log.warning("%s is of a topic that is gone: its directory is renamed", each.topic_partition)
