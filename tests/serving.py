@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,11 +15,12 @@ STOP_TIMEOUT_S = 30
 class Serving:
     """A running broker process."""
 
-    def __init__(self, data: Path, *arguments: str) -> None:
-        self._errors = data.with_name(data.name + ".log")
+    def __init__(self, data: Path, *arguments: str, log_file: Path | None = None, under: Sequence[str] = ()) -> None:
+        """`under` is a command that runs it: `prlimit` or `nsenter` with their options."""
+        self._errors = log_file or data.with_name(data.name + ".log")
         with self._errors.open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "moldau", "serve", "--data", str(data), *arguments],
+                [*under, sys.executable, "-m", "moldau", "serve", "--data", str(data), *arguments],
                 stdout=subprocess.PIPE,
                 stderr=errors,
             )

@@ -209,6 +209,12 @@ class RecordedDisk:
     def modified_ms(self, path: str) -> int:
         return self._inner.modified_ms(path)
 
+    def room(self, directory: str) -> tuple[int, int]:
+        return self._inner.room(directory)
+
+    def allocate(self, path: str, size: int) -> None:
+        """The ballast means nothing, and nobody looks for it after a power cut."""
+
     def lock(self, path: str) -> DirectoryLock | None:
         return self._inner.lock(path)
 

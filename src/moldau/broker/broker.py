@@ -1,6 +1,7 @@
 """A broker: the parts, put together. Nothing below this layer constructs a service, a thread or a task."""
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from moldau.broker.watchdog import Watchdog
 from moldau.cluster.image import NO_TOPIC_ID, BrokerInfo, Endpoint
 from moldau.cluster.metadata import Metadata
 from moldau.cluster.store import MetadataStore, SessionState, StoreError
+from moldau.cluster.topic_names import INTERNAL_TOPICS
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock, SystemClock
 from moldau.core.files import DirectoryLock, Files
@@ -38,6 +40,7 @@ from moldau.handlers.context import Services
 from moldau.log.data_directory import DirectoryError
 from moldau.log.log import Log
 from moldau.log.manager import LogManager
+from moldau.protocol.errors import ApiError
 from moldau.replication.durability import Durability
 from moldau.replication.replicas import Replicas
 
@@ -47,6 +50,7 @@ WORK_THREADS = 4
 COLD_READ_THREADS = 2
 IDLE_CHECK_MS_MAX = 10_000
 INTERVAL_MS_MAX = 86_400_000
+ROOM_CHECK_MS = 1_000
 SIBLINGS_START_S_MAX = 30.0
 SIBLINGS_LOOK_AGAIN_S = 0.01
 TAKING_OVER_MS = 2_000
@@ -79,6 +83,7 @@ class Broker:
             new_uuid=lambda: os.urandom(16),
             on_offline=self._directory_failed,
             producer_id_expiration_ms=config.int("producer.id.expiration.ms"),
+            vital_topics=INTERNAL_TOPICS,
         )
         self.broker_id = BrokerId(-1)
         self.addresses: list[str] = []
@@ -246,6 +251,7 @@ class Broker:
             Periodic(self._loop, interval("offsets.retention.check.interval.ms"), self._groups.expire_offsets),
             Periodic(self._loop, self._idle_check_ms, self._listeners.close_idle),
             Periodic(self._loop, self._lag_check_ms, self._member.isr_changes.check_lag),
+            Periodic(self._loop, lambda: ROOM_CHECK_MS, self._look_for_room),
         ]
         if self._config.bool("auto.leader.rebalance.enable"):
             self._periodic.append(Periodic(self._loop, self._rebalance_ms, self._member.controller.rebalance))
@@ -263,10 +269,17 @@ class Broker:
     def _apply_retention(self) -> None:
         now_ms = self._clock.now_ms()
         for each in self._logs:
-            each.roll_if_due(now_ms)
+            with contextlib.suppress(ApiError):  # it is tried again at the next interval, or offline and has said so
+                each.roll_if_due(now_ms)
         marks = self._high_watermarks()
         self._logs.delete_expired(lambda partition: marks.get(partition, 0))
         self._directory_threads.in_each("remove", self._logs.remove_doomed)
+
+    def _look_for_room(self) -> None:
+        """While a disk is full, what may go goes at once."""
+        if self._logs.is_full:
+            self._apply_retention()
+        self._directory_threads.in_each("room", self._logs.look_for_room)
 
     def _checkpoint(self) -> None:
         marks = self._high_watermarks()
@@ -305,12 +318,16 @@ class Broker:
         log.critical("%s", reason)
         self.failed.set()
 
-    async def stop(self) -> None:
-        """Let others lead, answer nobody any more, then leave the files so that the next start has nothing to check."""
+    async def stop(self) -> bool:
+        """Let others lead, answer nobody any more, then leave the files so that the next start has nothing to check.
+
+        False: it will have to check, as something could not be written.
+        """
         await self._member.hand_over()
         await self._end()
-        self._logs.close(self._high_watermarks(), self._threads)
+        is_clean = self._logs.close(self._high_watermarks(), self._threads)
         await self._release()
+        return is_clean
 
     async def abort(self) -> None:
         """Leave everything as `kill -9` would: nothing is handed over, nothing noted. For tests."""

@@ -208,7 +208,8 @@ class Cleaning:
                 log.warning("%s is cleaned at the next interval: %s", due.log.topic_partition, error)
             return False
         except OSError as error:
-            due.log.fail(error)
+            refusal = due.log.io_error(error)
+            log.warning("%s is not cleaned: %s", due.log.topic_partition, refusal.message)
             return False
         finally:
             self._in_progress.discard(due.log)

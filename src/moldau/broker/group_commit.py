@@ -122,10 +122,10 @@ class _Round:
 
 
 def _sync(each: Log) -> Log | None:
-    """Sync one log in a thread; the log if that failed (it has taken itself offline)."""
+    """Sync one log in a thread; the log if that failed."""
     try:
         each.sync()
     except Exception:
-        log.exception("cannot sync %s: it is offline now", each.topic_partition)
+        log.exception("cannot sync %s", each.topic_partition)
         return each
     return None

@@ -133,8 +133,8 @@ async def _serve(config: BrokerConfig) -> int:
     _, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in pending:
         wait.cancel()
-    await broker.stop()
-    return os.EX_OK if stop.is_set() else FAILED
+    is_clean = await broker.stop()
+    return os.EX_OK if stop.is_set() and is_clean else FAILED
 
 
 def _complain(message: str, code: int) -> int:

@@ -125,6 +125,14 @@ class Files(Protocol):
 
     def modified_ms(self, path: str) -> int: ...
 
+    def room(self, directory: str) -> tuple[int, int]:
+        """The size of the disk that a directory is on, and the bytes of it that we may still use."""
+        ...
+
+    def allocate(self, path: str, size: int) -> None:
+        """Make a file that takes `size` bytes on the disk, whatever is in it."""
+        ...
+
     def lock(self, path: str) -> DirectoryLock | None:
         """An exclusive lock on `path` that the kernel frees when the process dies; None if another holds it.
 

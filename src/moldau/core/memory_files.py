@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from moldau.core.files import Buffer, DirectoryLock, File
 from moldau.core.invariants import invariant
 
+DISK_BYTES = 1 << 40
+
 
 class _Node:
     """The content of one file, apart from its name."""
@@ -84,7 +86,7 @@ class MemoryFiles:
     """`Files` in a dictionary.
 
     Faults: `fail_next_append(error)`, `fail_next_sync(error)`, `power_loss(torn_bytes)`. `now_ms` is the time that
-    modified files get.
+    modified files get, `free_bytes` what the disk says of itself.
     """
 
     def __init__(self) -> None:
@@ -96,6 +98,7 @@ class MemoryFiles:
         self._sync_error: int | None = None
         self.now_ms = 0
         self.syncs = 0
+        self.free_bytes = DISK_BYTES
         self.foreign: set[str] = set()
         """Paths that belong to another user."""
 
@@ -212,6 +215,12 @@ class MemoryFiles:
 
     def modified_ms(self, path: str) -> int:
         return self._node(path).modified_ms
+
+    def room(self, directory: str) -> tuple[int, int]:  # noqa: ARG002  # it is all one disk
+        return DISK_BYTES, self.free_bytes
+
+    def allocate(self, path: str, size: int) -> None:  # noqa: ARG002  # only the name is of interest
+        self.open(path, create=True)
 
     def lock(self, path: str) -> DirectoryLock | None:
         if path in self._locks:

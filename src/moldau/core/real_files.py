@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 
+from moldau.core.file_errors import syncing
 from moldau.core.files import FILLER, FILLER_BYTES_MAX, Buffer, DirectoryLock, File
 from moldau.core.reserving import reserve
 
@@ -80,7 +81,7 @@ class RealFile:
             self._grow(end)
         try:
             if len(chunks) > CHUNKS_PER_WRITE_MAX or start + os.pwritev(self._descriptor, chunks, start) != end:
-                self._write_all(b"".join(chunks), start)
+                _write_all(self._descriptor, b"".join(chunks), start)
         except OSError:
             self._take_back(start)
             raise
@@ -94,7 +95,7 @@ class RealFile:
             self._grow(end)
         try:
             if os.pwrite(self._descriptor, data, start) != size:
-                self._write_all(data, start)
+                _write_all(self._descriptor, data, start)
         except OSError:
             self._take_back(start)
             raise
@@ -123,14 +124,6 @@ class RealFile:
             self.truncate(self._size)
         self._thrifty_until = self._size + BUSY_BYTES
 
-    def _write_all(self, data: Buffer, position: int) -> None:
-        """After a short write: the disk is full or a signal came; going on finds out which."""
-        rest = memoryview(data)
-        while rest:
-            written = os.pwrite(self._descriptor, rest, position)
-            rest = rest[written:]
-            position += written
-
     def read_at(self, position: int, size: int) -> bytes:
         data = os.pread(self._descriptor, size, position)
         if len(data) == size or not data:
@@ -152,10 +145,20 @@ class RealFile:
         self._reserved = 0
 
     def sync(self) -> None:
-        os.fdatasync(self._descriptor)
+        with syncing():
+            os.fdatasync(self._descriptor)
 
     def fileno(self) -> int:
         return self._descriptor
+
+
+def _write_all(descriptor: int, data: Buffer, position: int) -> None:
+    """After a short write: the disk is full or a signal came; going on finds out which."""
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(descriptor, rest, position)
+        rest = rest[written:]
+        position += written
 
 
 class RealLock:
@@ -215,11 +218,15 @@ class RealFiles:
 
     def write_atomically(self, path: str, data: bytes) -> None:
         temporary = path + ".tmp"
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fdatasync(file.fileno())
-        os.replace(temporary, path)
+        try:
+            with open(temporary, "wb", buffering=0) as file:
+                _write_all(file.fileno(), data, 0)
+                os.fdatasync(file.fileno())  # the error of a file that is thrown away is no `SyncError`
+            os.replace(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.remove(temporary)
+            raise
         self.sync_directory(os.path.dirname(path))
 
     def exists(self, path: str) -> bool:
@@ -254,12 +261,24 @@ class RealFiles:
     def sync_directory(self, directory: str) -> None:
         descriptor = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            with syncing():
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def room(self, directory: str) -> tuple[int, int]:
+        disk = os.statvfs(directory)
+        return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+
+    def allocate(self, path: str, size: int) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        finally:
+            os.close(descriptor)
 
     def lock(self, path: str) -> DirectoryLock | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from moldau.core.files import DirectoryLock, Files
 from moldau.core.ids import TopicPartition
 from moldau.core.properties import parse_properties
+from moldau.log.ballast import Ballast
 from moldau.log.checkpoints import CheckpointError, OffsetCheckpoint, read_topic_id, render_uuid
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,9 @@ class DataDirectory:
         self.writing_checkpoints = threading.Lock()
         """Held by the thread that writes them: each file is written by one at a time."""
         self.failure: OSError | None = None
+        self.ballast = Ballast(files, path)
+        self.refusal: int | None = None
+        """The error that the last operation was refused with; None: it was done."""
         self.directory_id: str | None = None
         self.is_new = False
         """Whether it was given its id at this start, or at one that did not get as far as `is_known`."""

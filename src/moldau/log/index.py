@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
+from moldau.core.file_errors import syncing
 from moldau.core.files import File, Files
 
 TAIL_BYTES_MAX = 4096
@@ -68,7 +69,9 @@ class EntryFile:
     def sync(self) -> None:
         """Make the file durable. Called from threads: touches nothing that an append changes."""
         if self._files.exists(self.path):
-            self._files.open(self.path).sync()
+            file = self._files.open(self.path)
+            with syncing():
+                file.sync()
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` entries."""
@@ -78,6 +81,13 @@ class EntryFile:
             self._files.open(self.path).truncate(count * self._entry.size)
             self._in_file = in_file = count
         del self.tail[(count - in_file) * self._entry.size :]
+
+    def remove(self) -> None:
+        """Forget all entries and the file: whoever looks next finds it missing."""
+        self.tail = bytearray()
+        self.forget_window()
+        self._files.remove(self.path)
+        self._in_file = None
 
     def reset(self) -> None:
         """Forget all entries and make an empty file, whatever was there."""
@@ -270,6 +280,10 @@ class TimeIndex:
     def truncate_to(self, offset: int) -> None:
         """Keep entries below `offset`."""
         self.entries.truncate(self.entries.count_below(offset - self._base_offset, 1))
+        self._last_timestamp = None
+
+    def remove(self) -> None:
+        self.entries.remove()
         self._last_timestamp = None
 
     def reset(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from moldau.core.clock import Clock
+from moldau.core.file_errors import is_full, passes
 from moldau.core.files import Buffer, FileRegion, Files
 from moldau.core.ids import TopicPartition
 from moldau.core.topic_config import TopicConfig
@@ -24,6 +25,7 @@ from moldau.log.retention import expired_count
 from moldau.log.rolling import fits, is_old, room_in
 from moldau.log.segment import (
     DELETED_SUFFIX,
+    NO_ROOM,
     RELATIVE_OFFSET_MAX,
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
@@ -44,11 +46,11 @@ NO_TIMESTAMP = -1
 _LOG_OVERHEAD = 12
 _LOG_APPEND_TIME = 0x08
 _CONTROL = 0x20
-_DISK_IS_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 T = TypeVar("T")
 
 FailureListener = Callable[["Log", OSError], None]
+"""Told a log and the error that it met: one that passes, or one that took it offline (then `failure` is set)."""
 
 
 class AppendResult(NamedTuple):
@@ -97,6 +99,7 @@ class Log:
         self.doomed: list[DoomedFile] = []
         self.failure: OSError | None = None
         self.on_failure: FailureListener | None = None
+        self.is_full = False
         self._to_sync = dict.fromkeys(loaded.segments.from_offset(loaded.recovery_point)[:-1])
         self._directory_changed = False
         self._parent_changed = False
@@ -121,7 +124,7 @@ class Log:
     ) -> "Log":
         """Open or create the log in `directory`. `clean`: the last to use it closed it; the rest is checkpointed.
 
-        `on_failure` is told when the log goes offline; that may be in the thread that called `sync`.
+        `on_failure` is told of a disk that fails or is full; that may be in the thread that called `sync`.
         """
         is_new = not files.is_directory(directory)
         loader = Loader(files, directory, config, clock.now_ms())
@@ -174,7 +177,7 @@ class Log:
             chunks = (stamp(base_offset, length, leader_epoch), body)
             position = segment.write(chunks, size)
         except OSError as error:
-            raise self.append_failed(error) from error
+            raise self.io_error(error) from error
         self.log_end_offset = last_offset + 1
         segment.note(base_offset, last_offset, timestamp, position, size)
         if producer_id >= 0:
@@ -222,14 +225,14 @@ class Log:
         try:
             return self._segment_for(size, last.last_offset, last.max_timestamp, now_ms)
         except OSError as error:
-            raise self.append_failed(error) from error
+            raise self.io_error(error) from error
 
     def _append_as_sent(self, segment: Segment, headers: list[BatchHeader], data: memoryview, now_ms: int) -> None:
         """Append batches, which are `data` together, to one segment in one write."""
         try:
             position = start = segment.write((data,), len(data))
         except OSError as error:
-            raise self.append_failed(error) from error
+            raise self.io_error(error) from error
         self.log_end_offset = headers[-1].next_offset
         epochs, producers, note = self.leader_epochs, self.producers, segment.note
         for header in headers:
@@ -267,10 +270,14 @@ class Log:
         try:
             segment.txn_index.append(aborted)
         except OSError as error:
-            raise self.fail(error) from error
+            if not passes(error):
+                raise self.fail(error) from error
+            # The index has it in memory, and is written before the segment is sealed.
 
     def _segment_for(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> Segment:
         """The segment to append to: the active one, or a new one if that is full or old."""
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "the disk is full", self.directory)
         segment = self.segments.active
         segment.settle()
         if segment.wants_room:
@@ -346,7 +353,7 @@ class Log:
                     return None
                 segment = next_segment
         except OSError as error:
-            raise self.fail(error) from error
+            raise self.io_error(error) from error
 
     def aborted_transactions(self, offset: int, up_to_offset: int) -> list[AbortedTxn]:
         """Aborted transactions that overlap a range, for a reader of committed records."""
@@ -523,7 +530,7 @@ class Log:
             try:
                 return self._sync(sealed_only)
             except OSError as error:
-                raise self.fail(error) from error
+                raise self.io_error(error) from error
 
     def _sync(self, sealed_only: bool) -> int:
         # The order matters, as the loop may roll at any moment: what `end` counts is in `active` or in `sealed`.
@@ -538,18 +545,26 @@ class Log:
             end = min(end, active.base_offset)
         elif end > self.recovery_point:
             self._sync_segment(active, truncations, indexes=False)
-        if self._directory_changed:
-            self._directory_changed = False
-            self._files.sync_directory(self.directory)
-        if self._parent_changed:
-            self._parent_changed = False
-            self._files.sync_directory(self.directory.rpartition("/")[0])
+        self._sync_names()
         with self._recovery_point_lock:
             if truncations == self._truncations:
                 self.recovery_point = max(self.recovery_point, end)
                 for segment in sealed:
                     self._to_sync.pop(segment, None)
         return self.recovery_point
+
+    def _sync_names(self) -> None:
+        """Sync the directories whose entries have changed; a refusal leaves them to the next sync."""
+        changed, self._directory_changed = self._directory_changed, False
+        try:
+            if changed:
+                self._files.sync_directory(self.directory)
+            if self._parent_changed:
+                self._files.sync_directory(self.directory.rpartition("/")[0])
+                self._parent_changed = False
+        except OSError:
+            self._directory_changed = True
+            raise
 
     def _sync_segment(self, segment: Segment, truncations: int, *, indexes: bool) -> None:
         try:
@@ -596,11 +611,23 @@ class Log:
         if self.failure is None:
             self.failure = FileNotFoundError(errno.ENOENT, "the partition is deleted", self.directory)
 
-    def append_failed(self, error: OSError) -> ApiError:
-        """A full disk leaves the log as it was before the append; it can still be read, and shrink."""
-        if error.errno in _DISK_IS_FULL:
-            return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: the disk is full")
-        return self.fail(error)
+    def io_error(self, error: OSError) -> ApiError:
+        """A file operation failed; returns what to raise.
+
+        One that may work later is refused and leaves the log as it was: it can still be read, and shrink. Anything
+        else is the end of it.
+        """
+        if not passes(error):
+            return self.fail(error)
+        if is_full(error) and self.on_failure is not None:
+            self.on_failure(self, error)
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {error.strerror}")
+
+    def refuse_appends(self, *, is_full: bool) -> None:
+        """Take nothing more because the disk is full, or take it again."""
+        self.is_full = is_full
+        if is_full:
+            self.segments.active.room = NO_ROOM  # so that every append comes by where this is looked at
 
     def _guarded(self, action: Callable[[], T]) -> T:
         if self.failure is not None:
@@ -608,7 +635,7 @@ class Log:
         try:
             return action()
         except OSError as error:
-            raise self.fail(error) from error
+            raise self.io_error(error) from error
 
     def _unavailable(self) -> ApiError:
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is offline: {self.failure}")

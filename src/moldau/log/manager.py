@@ -5,13 +5,13 @@ offline; the others go on.
 """
 
 import contextlib
-import errno
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from moldau.core.clock import Clock
+from moldau.core.file_errors import is_full, passes
 from moldau.core.files import Files
 from moldau.core.ids import TopicPartition
 from moldau.core.topic_config import TopicConfig
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 log = logging.getLogger(__name__)
+
+FOREVER_MS = 1 << 62
 
 OfflineListener = Callable[[str, Sequence[Log]], None]
 """Told the path of a data directory that failed, and its logs; may be called in the thread of a sync."""
@@ -41,13 +43,16 @@ class LogManager:
         new_uuid: Callable[[], bytes],
         on_offline: OfflineListener | None = None,
         producer_id_expiration_ms: int = 86_400_000,
+        vital_topics: Container[str] = (),
     ) -> None:
+        """`vital_topics` are the coordinators': on a full disk they take records for longer than others."""
         self._files = files
         self._clock = clock
         self._config_of = config_of
         self._new_uuid = new_uuid
         self._on_offline = on_offline
         self.producer_id_expiration_ms = producer_id_expiration_ms
+        self._vital_topics = vital_topics
         self._logs: dict[TopicPartition, Log] = {}
         self._homes: dict[TopicPartition, DataDirectory] = {}
         self._counts: Counter[DataDirectory] = Counter()
@@ -76,13 +81,14 @@ class LogManager:
     def lock(self) -> None:
         """Take the directories; DirectoryError if another broker has one."""
         for directory in self.directories:
-            self._guard(directory, DataDirectory.lock)
+            self._start(directory, DataDirectory.lock)
+            self._start(directory, lambda each: each.ballast.look_first())
         self._need_one()
 
     def claim(self, broker_id: int, cluster_id: str) -> None:
         """Check `meta.properties`, or write it; DirectoryError if a directory belongs to another broker."""
         for directory in self._online():
-            self._guard(directory, lambda each: each.claim(broker_id, cluster_id, self._new_uuid))
+            self._start(directory, lambda each: each.claim(broker_id, cluster_id, self._new_uuid))
         self._need_one()
 
     @property
@@ -99,7 +105,7 @@ class LogManager:
         """Open every log that is there. `topics` are the ids of those that exist: where a directory cannot be read,
         their partitions may be in it, and are not made anew."""
         for directory in self._online():
-            self._guard(directory, self._load_directory)
+            self._start(directory, self._load_directory)
         self._need_one()
         if len(self._online()) < len(self.directories):
             self._topics_before = frozenset(topics)
@@ -119,6 +125,8 @@ class LogManager:
             self._open_found(directory, partition, clean, CheckpointedOffsets() if marks else checkpointed(partition))
             if marks:
                 self._marks[self._logs[partition]] = marks
+        directory.ballast.look()
+        self._let_append(directory)
 
     def _open_found(
         self, directory: DataDirectory, partition: TopicPartition, clean: bool, known: CheckpointedOffsets
@@ -148,13 +156,14 @@ class LogManager:
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
-            on_failure=lambda _, error: self._directory_failed(directory, error),
+            on_failure=lambda _, error: self._met(directory, error),
         )
 
     def _add(self, directory: DataDirectory, opened: Log) -> None:
         self._logs[opened.topic_partition] = opened
         self._homes[opened.topic_partition] = directory
         self._counts[directory] += 1
+        opened.refuse_appends(is_full=self._refuses(directory, opened.topic_partition))
 
     # Partitions
 
@@ -167,16 +176,19 @@ class LogManager:
             # An empty log in place of one that was in sync would win an election.
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} may be in a directory that failed")
         directory = self._home_for(partition, topic_id)
+        was_there = self._files.is_directory(directory.directory_of(partition))
         try:
             return self._create(directory, partition, topic_id)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                self._directory_failed(directory, error)
+            if not was_there:
+                with contextlib.suppress(OSError):
+                    self._files.remove_tree(directory.directory_of(partition))
+            self._met(directory, error)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be made: {error}") from error
 
     def _home_for(self, partition: TopicPartition, topic_id: bytes | None) -> DataDirectory:
         """The directory for a new log: of those where nothing is in its way, the one with the fewest."""
-        online = sorted(self._online(), key=lambda each: self._counts[each])
+        online = sorted(self._online(), key=lambda each: (each.ballast.is_full, self._counts[each]))
         if not online:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no data directory is online")
         for directory in online:
@@ -250,7 +262,8 @@ class LogManager:
         count = 0
         for each in self:
             if each.failure is None:
-                count += len(each.delete_expired(now_ms, high_watermark_of(each.topic_partition)))
+                with contextlib.suppress(ApiError):  # of one log: the others' segments go all the same
+                    count += len(each.delete_expired(now_ms, high_watermark_of(each.topic_partition)))
                 each.producers.expire(now_ms, self.producer_id_expiration_ms)
         return count
 
@@ -260,12 +273,35 @@ class LogManager:
         """Remove the files and directories whose time has come. For a thread."""
         now_ms = self._clock.now_ms()
         for directory in self._chosen(path):
+            due_ms = FOREVER_MS if directory.ballast.is_full else now_ms  # whoever still reads them has them open
             for each in self._logs_in(directory):
-                each.remove_doomed(now_ms)
+                each.remove_doomed(due_ms)
             inside = f"{directory.path}/"
-            for doomed in [each for each in self._doomed if each.due_ms <= now_ms and each.path.startswith(inside)]:
+            for doomed in [each for each in self._doomed if each.due_ms <= due_ms and each.path.startswith(inside)]:
                 self._files.remove_tree(doomed.path)
                 self._doomed.remove(doomed)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a directory's disk is."""
+        return any(directory.ballast.is_full for directory in self._online())
+
+    def look_for_room(self, path: str | None = None) -> None:
+        """Notice disks that are full, and those that have room again. For a thread."""
+        for directory in self._chosen(path):
+            was_full = directory.ballast.is_full
+            self._guard(directory, lambda each: each.ballast.look())
+            if was_full or directory.ballast.is_full:
+                self._let_append(directory)
+
+    def _let_append(self, directory: DataDirectory) -> None:
+        for each in self._logs_in(directory):
+            each.refuse_appends(is_full=self._refuses(directory, each.topic_partition))
+
+    def _refuses(self, directory: DataDirectory, partition: TopicPartition) -> bool:
+        """Whether nothing may be appended, so that what little room there is serves to make more."""
+        ballast = directory.ballast
+        return ballast.is_low if partition.topic in self._vital_topics else ballast.is_full
 
     def sync_sealed(self, path: str | None = None) -> None:
         """Make full segments durable, so that recovery need not look at them. For a thread."""
@@ -313,8 +349,7 @@ class LogManager:
             logs = self._logs_in(directory)
             recovery_points = {each.topic_partition: each.recovery_point for each in logs}
             for each in logs:
-                with contextlib.suppress(ApiError):  # deleted meanwhile, or its directory has failed and it was said
-                    each.checkpoint()
+                _write_epochs(each)
             moved = [each for each in logs if each.log_start_offset > each.segments.first.base_offset]
             directory.write_checkpoints(
                 recovery_points,
@@ -343,14 +378,20 @@ class LogManager:
 
     def close(
         self, high_watermarks: Mapping[TopicPartition, int] | None = None, threads: "Executor | None" = None
-    ) -> None:
-        """Close all logs, in `threads` if given; then write the checkpoints; then mark the directories clean."""
+    ) -> bool:
+        """Close all logs, in `threads` if given; then write the checkpoints; then mark the directories clean.
+
+        False: a directory could not be closed, and will be checked by its next user.
+        """
         run_all = map if threads is None else threads.map
+        is_clean = True
         for directory in self._online():
-            list(run_all(_close, self._logs_in(directory)))
-            self._guard(directory, lambda each: self._mark_clean(each, high_watermarks or {}))
+            is_clean &= all(list(run_all(_close, self._logs_in(directory)))) and self._guard(
+                directory, lambda each: self._mark_clean(each, high_watermarks or {})
+            )
         for directory in self.directories:
             directory.release()
+        return is_clean
 
     def _mark_clean(self, directory: DataDirectory, high_watermarks: Mapping[TopicPartition, int]) -> None:
         if directory.failure is None:
@@ -373,11 +414,38 @@ class LogManager:
             reasons = ", ".join(f"{each.path} ({each.failure})" for each in self.directories)
             raise DirectoryError(f"no data directory can be used: {reasons}")
 
-    def _guard(self, directory: DataDirectory, action: Callable[[DataDirectory], object]) -> None:
+    def _start(self, directory: DataDirectory, action: Callable[[DataDirectory], object]) -> None:
+        """A step of the start. What may work later is no reason to do without the directory: the start fails."""
+        if directory.failure is not None:
+            return
         try:
             action(directory)
         except OSError as error:
+            if passes(error):
+                raise
             self._directory_failed(directory, error)
+
+    def _guard(self, directory: DataDirectory, action: Callable[[DataDirectory], object]) -> bool:
+        """Whether it was done. If it was refused, whoever asked comes again at the next interval."""
+        try:
+            action(directory)
+        except OSError as error:
+            if error.errno != directory.refusal and passes(error):
+                log.warning("%s refuses for now: %s", directory.path, error)
+            directory.refusal = error.errno
+            self._met(directory, error)
+            return False
+        except ApiError:  # of one log, which has said so
+            return False
+        directory.refusal = None
+        return True
+
+    def _met(self, directory: DataDirectory, error: OSError) -> None:
+        """An operation on a file in a directory failed. May be in the thread of a sync."""
+        if not passes(error):
+            self._directory_failed(directory, error)
+        elif is_full(error) and directory.ballast.give_up():
+            self._let_append(directory)
 
     def _directory_failed(self, directory: DataDirectory, error: OSError) -> None:
         if directory.failure is not None:
@@ -400,8 +468,20 @@ def _clean_offsets(logs: Iterable[Log]) -> dict[TopicPartition, int]:
     return {each.topic_partition: each.clean_offset for each in logs if each.clean_offset}
 
 
-def _close(each: Log) -> None:
+def _write_epochs(each: Log) -> None:
+    """Before its recovery point is written. Of a log that was deleted meanwhile or has failed nothing is needed."""
+    try:
+        each.checkpoint()
+    except ApiError:
+        if each.failure is None:
+            raise
+
+
+def _close(each: Log) -> bool:
+    """Whether the next to open it has nothing to check."""
     try:
         each.close()
     except ApiError as error:
         log.error("%s could not be closed: %s", each.topic_partition, error)
+        return False
+    return each.failure is None

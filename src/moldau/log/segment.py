@@ -3,10 +3,12 @@
 Only the last segment of a log grows. The files of the others are opened when a reader comes.
 """
 
+import contextlib
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from moldau.core.file_errors import syncing
 from moldau.core.files import FILLER, FILLER_BYTES_MAX, Buffer, File, FileRegion, Files
 from moldau.core.topic_config import TopicConfig
 from moldau.log.index import CorruptIndexError, OffsetEntry, OffsetIndex, TimeEntry, TimeIndex
@@ -229,10 +231,13 @@ class Segment:
             self.time_index.extend([(self.max_timestamp, self._offset_of_max_timestamp)])
         self.index.entries.flush()
         self.time_index.entries.flush()
+        self.txn_index.flush()
 
     def sync(self, *, indexes: bool) -> None:
-        """Make it durable (from a thread)."""
-        self.file.sync()
+        """Make it durable. From a thread, which opens a file for itself: to the other one the loop may append."""
+        file = self.open_file or self._files.open(self.path)
+        with syncing():
+            file.sync()
         if indexes:
             self.index.entries.sync()
             self.time_index.entries.sync()
@@ -393,21 +398,34 @@ class Segment:
         """Once, when the indexes of a segment that was there at the start are first needed."""
         if self._checked:
             return
-        self._checked = True
         try:
             self.index.check(self.size)
             self._take_max_timestamp(self.time_index.check())
         except CorruptIndexError:
             self.rebuild_indexes()
+        self._checked = True
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes from the batches."""
-        self.start_over()
-        for position, header in iter_headers(self.file, 0, self.size):
-            self.note(header.base_offset, header.last_offset, header.max_timestamp, position, header.size)
-            if self.wants_room:
-                self.make_room()
-        self.seal()
+        """Make both indexes from the batches, or leave none: half of one would be believed."""
+        try:
+            self.start_over()
+            for position, header in iter_headers(self.file, 0, self.size):
+                self.note(header.base_offset, header.last_offset, header.max_timestamp, position, header.size)
+                if self.wants_room:
+                    self.make_room()
+            self.seal()
+        except OSError:
+            self._forget_indexes()
+            raise
+
+    def _forget_indexes(self) -> None:
+        """Leave it to the next who needs the indexes to make them."""
+        self._checked = False
+        self._max_timestamp = UNKNOWN_TIMESTAMP
+        self.unsettled = []
+        with contextlib.suppress(OSError):  # a disk that fails is noticed by whoever comes next
+            self.index.entries.remove()
+            self.time_index.remove()
 
     def start_over(self) -> None:
         """Forget what is known of the batches: they are going to be `noted` again from the first."""

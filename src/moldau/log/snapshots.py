@@ -11,6 +11,7 @@ from bisect import insort
 from collections.abc import Iterable
 from struct import Struct
 
+from moldau.core.file_errors import syncing
 from moldau.core.files import Files
 from moldau.log.producers import NO_OFFSET, NO_SEQUENCE, BatchMetadata, ProducerEntry, Producers
 from moldau.records.crc import crc32c
@@ -145,4 +146,6 @@ class Snapshots:
     def sync(self, offset: int) -> None:
         """Make one durable (from a thread)."""
         with contextlib.suppress(FileNotFoundError):
-            self._files.open(self.path(offset)).sync()
+            file = self._files.open(self.path(offset))
+            with syncing():
+                file.sync()

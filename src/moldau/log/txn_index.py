@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from moldau.core.file_errors import syncing
 from moldau.core.files import Files
 
 _VERSION = 0
@@ -19,24 +20,41 @@ class AbortedTxn(NamedTuple):
 
 
 class TxnIndex:
-    """Rarely there, written at once when a transaction aborts, read from the start."""
+    """Rarely there, written at once when a transaction aborts, read from the start.
 
-    __slots__ = ("_files", "_is_there", "path")
+    What a full disk does not take waits in memory: its marker is in the log already.
+    """
+
+    __slots__ = ("_files", "_is_there", "_unwritten", "path")
 
     _ENTRY = Struct(">hqqqq")
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self._is_there: bool | None = None  # not looked yet
+        self._unwritten: list[AbortedTxn] = []
         self.path = path
 
     def append(self, aborted: AbortedTxn) -> None:
-        self._is_there = True
+        """Add an entry; it is there also if this raises."""
+        self._unwritten.append(aborted)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what could not be written before."""
+        if not self._unwritten:
+            return
         file = self._files.open(self.path, create=True)
+        self._is_there = True
         file.truncate(file.size() // self._ENTRY.size * self._ENTRY.size)
-        file.append([self._ENTRY.pack(_VERSION, *aborted)])
+        file.append([self._ENTRY.pack(_VERSION, *aborted) for aborted in self._unwritten])
+        self._unwritten = []
 
     def __iter__(self) -> Iterator[AbortedTxn]:
+        yield from self._written()
+        yield from self._unwritten
+
+    def _written(self) -> Iterator[AbortedTxn]:
         if self._is_there is None:
             self._is_there = self._files.exists(self.path)
         if not self._is_there:
@@ -48,15 +66,19 @@ class TxnIndex:
 
     def truncate_to(self, offset: int) -> None:
         """Keep the transactions that ended below `offset`."""
+        self._unwritten = [aborted for aborted in self._unwritten if aborted.last_offset < offset]
         if not self._files.exists(self.path):
             return
-        kept = sum(1 for aborted in self if aborted.last_offset < offset)
+        kept = sum(1 for aborted in self._written() if aborted.last_offset < offset)
         self._files.open(self.path).truncate(kept * self._ENTRY.size)
 
     def reset(self) -> None:
         self._files.remove(self.path)
         self._is_there = False
+        self._unwritten = []
 
     def sync(self) -> None:
         if self._files.exists(self.path):
-            self._files.open(self.path).sync()
+            file = self._files.open(self.path)
+            with syncing():
+                file.sync()

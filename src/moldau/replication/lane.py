@@ -118,7 +118,7 @@ class Lane:
                 stamp_into(frame, start, base_offset, length, self._leader_epoch)
                 position = file.append_one(frame[start:stop], size)
         except OSError as error:
-            raise log.append_failed(error) from error
+            raise log.io_error(error) from error
         segment.size = position + size
         unsettled = segment.unsettled
         unsettled.append((base_offset, last_offset, timestamp, position, size))

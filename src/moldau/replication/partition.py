@@ -165,6 +165,8 @@ class Partition(Replica):
             raise self._not_leader()
         if self.is_under_min_isr:
             raise self._too_few_replicas()
+        if self.log.is_full:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: the disk is full")
         if batch_bytes > self._rules.max_message_bytes:
             reason = f"{batch_bytes} bytes in one batch, max.message.bytes allows {self._rules.max_message_bytes}"
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, reason)

@@ -1,0 +1,43 @@
+"""What an error of a file operation means: one place says which of them pass, and which are the end of a disk.
+
+A disk that is full, or a process that is short of descriptors or memory, refuses: what was asked for is not done, and
+may be done later. Every other error is the disk's own failure. So is a sync that failed, whatever its error says: the
+kernel may have dropped the pages that it could not write, and a second sync would not say so.
+"""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
+_SHORT = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.EINTR))
+
+
+class SyncError(OSError):
+    """What was written may be lost though nobody was told."""
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the disk has no room, or no inode, for what was asked."""
+    return error.errno in _FULL and not isinstance(error, SyncError)
+
+
+def is_short(error: OSError) -> bool:
+    """Whether the process or the machine lacks descriptors or memory."""
+    return error.errno in _SHORT and not isinstance(error, SyncError)
+
+
+def passes(error: OSError) -> bool:
+    """Whether the same operation may work later; if not, the disk has failed."""
+    return is_full(error) or is_short(error)
+
+
+@contextmanager
+def syncing() -> Iterator[None]:
+    """Around a sync alone, without the opening of the file: what fails here is a `SyncError`."""
+    try:
+        yield
+    except SyncError:
+        raise
+    except OSError as error:
+        raise SyncError(error.errno, error.strerror, error.filename) from error

@@ -1,0 +1,75 @@
+"""Room on the disk of a data directory, kept for the day on which it is full.
+
+A file that means nothing takes it. When the disk has no room left the file goes: then there is room to delete topics
+(the metadata store is on the same disk as a rule), to write checkpoints, and to stop cleanly. Until it can be made
+again nothing is appended for producers, or they would take that room as well. Coordinators may use half of it: their
+records are small, and without them no group could change.
+"""
+
+import logging
+
+from moldau.core.file_errors import is_full
+from moldau.core.files import Files
+
+log = logging.getLogger(__name__)
+
+BALLAST_FILE = ".moldau-ballast"
+BALLAST_BYTES_MAX = 16 * 1024 * 1024
+SHARE_OF_DISK = 32
+"""On a small disk the ballast is this part of it."""
+
+
+class Ballast:
+    """The ballast of one data directory, and whether its disk is full."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._path = f"{directory}/{BALLAST_FILE}"
+        self.is_full = False
+        self.is_low = False
+        """So full that coordinators may not append either."""
+
+    def look_first(self) -> None:
+        """At a start, before anything is written: make room if there is none."""
+        size, free = self._sizes()
+        if free < (size // 8 if self._files.exists(self._path) else 2 * size):
+            self.give_up()
+
+    def give_up(self) -> bool:
+        """The disk is full: make room. False if that is known already."""
+        if self.is_full:
+            return False
+        self.is_full = True
+        self._files.remove(self._path)
+        log.warning("%s is full: appends are refused until there is room", self._directory)
+        return True
+
+    def look(self) -> None:
+        """Notice that the disk is full, or has room again."""
+        size, free = self._sizes()
+        if not self.is_full:
+            if free < size // 8:
+                self.give_up()
+            elif not self._files.exists(self._path):
+                self._make(size, free)
+        elif self._make(size, free):
+            self.is_full = False
+            log.info("%s has room again: appends are taken", self._directory)
+        self.is_low = self.is_full and free < size // 2
+
+    def _make(self, size: int, free: int) -> bool:
+        """Whether there is room: the ballast is taken, and as much is left."""
+        if free < 2 * size:
+            return False
+        try:
+            self._files.allocate(self._path, size)
+        except OSError as error:
+            self._files.remove(self._path)
+            return not is_full(error)  # a file system on which nobody can take room in advance
+        return True
+
+    def _sizes(self) -> tuple[int, int]:
+        """How large the ballast should be, and how many bytes are free."""
+        total, free = self._files.room(self._directory)
+        return min(BALLAST_BYTES_MAX, total // SHARE_OF_DISK), free
