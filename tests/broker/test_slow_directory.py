@@ -87,8 +87,13 @@ async def test_a_slow_directory_holds_up_only_its_own(tmp_path: Path, disk: Stuc
         await asyncio.wait_for(_commit(broker, quick), PATIENCE_S / 2)
     waiting += [services.durability.when_durable(logs, ACKS_ALL) for logs in ([slow], [quick, slow])]
     await asyncio.wait_for(_commit(broker, quick), PATIENCE_S / 2)
-    written = {path.name for path in (tmp_path / "quick").iterdir()}
-    assert "replication-offset-checkpoint" in written
+    chores = broker._directory_threads._running
+    await asyncio.wait([each for (_, path), each in chores.items() if path.endswith("quick")], timeout=PATIENCE_S / 2)
+    assert {path: each.done() for (_, path), each in chores.items()} == {
+        f"{tmp_path}/slow": False,
+        f"{tmp_path}/quick": True,
+    }
+    assert (tmp_path / "quick" / "replication-offset-checkpoint").exists()
     assert not any(each is None or each.done() for each in waiting)
     disk.release()
     assert [await each for each in waiting if each is not None] == [frozenset()] * 3
