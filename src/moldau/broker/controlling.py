@@ -8,8 +8,9 @@ another took over changes nothing.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from moldau.broker.admin_requests import AdminServing
 from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, leaders_are_alive, new_leaders
 from moldau.cluster.controller import reconcile
 from moldau.cluster.elections import imbalanced
@@ -41,6 +42,8 @@ class Controller:
         self._is_closed = False
         self._epoch = -1
         self._well = _Seen()
+        self._admin = AdminServing(services)
+        self._unwatch: Callable[[], None] | None = None
 
     @property
     def is_active(self) -> bool:
@@ -56,7 +59,14 @@ class Controller:
     def registered(self) -> None:
         """The broker is alive: it may be the controller."""
         self._is_registered = True
+        if self._unwatch is None:
+            self._unwatch = self._services.metadata.admin.watch(lambda _path: self._asked())
         self._look()
+
+    def _asked(self) -> None:
+        self._admin.changed()
+        if self.is_active:
+            self._look()
 
     def session_lost(self) -> None:
         """Whoever is the controller now, it is not us."""
@@ -72,6 +82,8 @@ class Controller:
     async def close(self) -> None:
         """Let another broker be the controller at once."""
         self._is_closed = True
+        if self._unwatch is not None:
+            self._unwatch()
         if self._retry is not None:
             self._retry.cancel()
         if self._task is not None:
@@ -116,6 +128,8 @@ class Controller:
             await self._claim()
         if self.is_active:
             await self._make_well()
+        if self.is_active and not await self._admin.serve():
+            self._look_later()
         if self.is_active and self._is_rebalance_due:
             self._is_rebalance_due = False
             await self._rebalance()
@@ -129,6 +143,7 @@ class Controller:
         if await metadata.claim_controller(broker_id):
             self._epoch = metadata.image.controller_epoch
             self._well = _Seen()
+            self._admin.changed()
             await metadata.keep_topic_ids()
             log.info("this broker is the controller, epoch %d", self._epoch)
 

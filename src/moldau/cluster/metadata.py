@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn, TypeVar
 
 from moldau.cluster import znodes
+from moldau.cluster.admin_tree import AdminTree
 from moldau.cluster.changes import (
     CHANGES_PER_MULTI_MAX,
     Change,
@@ -93,6 +94,7 @@ class Metadata:
         self._on_stale = on_stale
         self._image = ClusterImage()
         self._reader = MetadataReader(store)
+        self._admin = AdminTree(store)
         self._reading = asyncio.Lock()
         self._stale: set[str] = set()
         self._is_told = False
@@ -104,6 +106,11 @@ class Metadata:
     def image(self) -> ClusterImage:
         """What is known now."""
         return self._image
+
+    @property
+    def admin(self) -> AdminTree:
+        """Requests of tools that write to the store."""
+        return self._admin
 
     def exists(self, topic: str, index: int) -> bool:
         """Whether the cluster has this partition, wherever it is."""

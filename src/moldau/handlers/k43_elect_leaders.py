@@ -37,7 +37,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
     if elect is None:
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     wanted = _wanted(request, metadata.image)
-    results = await _elect(metadata, elect, wanted)
+    results = await elect_leaders(metadata, elect, wanted)
     if request.topic_partitions is None:
         results = {each: code for each, code in results.items() if code != ErrorCode.ELECTION_NOT_NEEDED}
     return ElectLeadersResponse(replica_election_results=_by_topic(results))
@@ -50,8 +50,8 @@ def _wanted(request: ElectLeadersRequest, image: ClusterImage) -> list[Partition
     return list(dict.fromkeys(asked))
 
 
-async def _elect(metadata: Metadata, elect: Election, wanted: Sequence[Partition]) -> dict[Partition, ErrorCode]:
-    """What became of each; what others were always quicker with is for the client to ask again."""
+async def elect_leaders(metadata: Metadata, elect: Election, wanted: Sequence[Partition]) -> dict[Partition, ErrorCode]:
+    """The outcome for each partition; what others were always quicker with is for the client to ask again."""
     results: dict[Partition, ErrorCode] = {}
     for _attempt in range(ATTEMPTS_MAX):
         plans = {each: elect(metadata.image, *each) for each in wanted if each not in results}

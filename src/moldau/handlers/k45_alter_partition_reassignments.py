@@ -34,7 +34,7 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     metadata = context.services.metadata
     may_resize = request.allow_replication_factor_change
-    refused = [await _reassign(metadata, topic, may_resize) for topic in request.topics]
+    refused = [await reassign(metadata, topic, may_resize) for topic in request.topics]
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=may_resize,
         error_message=None,
@@ -42,8 +42,8 @@ async def handle(
     )
 
 
-async def _reassign(metadata: Metadata, topic: ReassignableTopic, may_resize: bool) -> Refusals:
-    """All partitions of a topic in one step; those that were refused."""
+async def reassign(metadata: Metadata, topic: ReassignableTopic, may_resize: bool) -> Refusals:
+    """Begin the moves of a topic's partitions in one step; those that were refused, by index."""
     for _attempt in range(ATTEMPTS_MAX):
         image = metadata.image
         states, refusals = _plan(image, topic, may_resize)
