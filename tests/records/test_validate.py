@@ -11,6 +11,8 @@ from moldau.records import legacy
 from moldau.records.batch import BODY_START, Record, build_batch, iter_records, read_header, split_batches, stamp
 from moldau.records.compression import Codec
 from moldau.records.validate import (
+    COMPRESSED_RECORDS_MAX,
+    RECORD_BYTES_MIN,
     TIMESTAMP_UNLIMITED_MS,
     AppendRules,
     InvalidRecordsError,
@@ -133,21 +135,47 @@ def test_append_time_is_put_on_a_batch_without_opening_it() -> None:
     assert stored(prepared)[61:] == not_gzip[61:]
 
 
-def test_transactional_batches_need_a_producer_id() -> None:
+@pytest.mark.parametrize("compression_type", ["producer", "lz4"])
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_batches_of_transactions_that_nobody_coordinates_are_refused(compression_type: str, is_compacted: bool) -> None:
     batch = build_batch(RECORDS, producer_id=3, producer_epoch=0, base_sequence=0, is_transactional=True)
-    assert prepare(batch).header.is_transactional
+    with pytest.raises(ApiError) as error:
+        prepare(batch, compression_type=compression_type, is_compacted=is_compacted)
+    assert error.value.code == ErrorCode.INVALID_TXN_STATE
     with pytest.raises(ApiError) as error:
         prepare(changed(batch, producer_id=-1, producer_epoch=-1, base_sequence=-1))
     assert error.value.code == ErrorCode.INVALID_RECORD
 
 
-def test_recompression_keeps_producer_and_flags() -> None:
-    batch = build_batch(RECORDS, producer_id=3, producer_epoch=2, base_sequence=8, is_transactional=True)
+def test_recompression_keeps_the_producer() -> None:
+    batch = build_batch(RECORDS, producer_id=3, producer_epoch=2, base_sequence=8)
     prepared = prepare(batch, compression_type="lz4")
     header = prepared.header
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (3, 2, 8)
-    assert (header.is_transactional, header.codec) == (True, Codec.LZ4)
+    assert header.codec == Codec.LZ4
     assert list(iter_records(stored(prepared))) == list(RECORDS)
+
+
+def lying(batch: bytes, count: int) -> bytes:
+    return changed(batch, record_count=count, last_offset_delta=count - 1)
+
+
+@pytest.mark.parametrize("rules", [{}, {"message_timestamp_type": "LogAppendTime"}, {"compression_type": "gzip"}])
+def test_more_records_than_can_be_in_a_batch_are_refused(rules: dict[str, Any]) -> None:
+    smallest = [Record(number, T, None, None) for number in range(50)]
+    plain, packed = build_batch(smallest), build_batch(smallest, codec=Codec.GZIP)
+    assert len(plain) == 61 + 50 * RECORD_BYTES_MIN
+    assert prepare(plain, **rules).header.record_count == 50
+    for batch in (
+        lying(plain, 51),
+        lying(plain, 2**31 - 1),
+        lying(packed, COMPRESSED_RECORDS_MAX + 1),
+        lying(packed, 2**31 - 1),
+    ):
+        with pytest.raises(ApiError) as error:
+            prepare(batch, **rules)
+        assert error.value.code == ErrorCode.INVALID_RECORD
+    assert prepare(lying(packed, COMPRESSED_RECORDS_MAX)).header.record_count == COMPRESSED_RECORDS_MAX
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
@@ -161,7 +189,7 @@ def test_a_batch_that_is_a_bomb_is_refused_where_it_has_to_be_opened(codec: Code
 
 def test_too_many_records_are_refused_before_they_are_opened() -> None:
     count = legacy.MESSAGES_MAX + 1
-    batch = changed(build_batch(RECORDS), record_count=count, last_offset_delta=count - 1)
+    batch = lying(build_batch(RECORDS, codec=Codec.GZIP), count)
     with pytest.raises(ApiError) as error:
         prepare(batch, is_compacted=True)
     assert error.value.code == ErrorCode.MESSAGE_TOO_LARGE

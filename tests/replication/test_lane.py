@@ -14,8 +14,9 @@ from moldau.log.index import TimeIndex
 from moldau.log.log import AppendResult, Log
 from moldau.log.snapshots import render_snapshot
 from moldau.protocol.errors import ApiError
-from moldau.records.batch import CRC_START, Record, build_batch
+from moldau.records.batch import BATCH_HEADER_BYTES, CRC_START, Record, build_batch
 from moldau.records.crc import crc32c
+from moldau.records.validate import COMPRESSED_RECORDS_MAX, RECORD_BYTES_MIN
 from moldau.replication.lane import Lane
 from moldau.replication.partition import Partition
 from tests.log.helpers import DIRECTORY, NOW_MS, open_log, small_segments
@@ -24,6 +25,8 @@ LEADER_EPOCH = 4
 VERSION = 13
 ACKS_ALL = -1
 STEPS = 400
+LAST_OFFSET_DELTA_POSITION = 23
+RECORD_COUNT_POSITION = 57
 
 CONFIGS = {
     "plain": small_segments(1 << 20),
@@ -114,6 +117,17 @@ class Sender:
             records, codec=codec, producer_id=producer_id, producer_epoch=max(epoch, 0), base_sequence=sequence
         )
 
+    def lying(self, batch: bytes) -> bytes:
+        """Says more or fewer records than it has, and perhaps more than it could have."""
+        dice, changed = self._dice, bytearray(batch)
+        fit = (len(batch) - BATCH_HEADER_BYTES) // RECORD_BYTES_MIN
+        most = COMPRESSED_RECORDS_MAX
+        count = dice.choice((1, fit, fit + 1, most, most + 1, (1 << 31) - 1))
+        struct.pack_into(">i", changed, LAST_OFFSET_DELTA_POSITION, count - 1)
+        struct.pack_into(">i", changed, RECORD_COUNT_POSITION, count)
+        struct.pack_into(">I", changed, CRC_START - 4, crc32c(bytes(changed[CRC_START:])))
+        return bytes(changed)
+
     def refused(self) -> None:
         """The last batch was not taken: what comes next has its sequence."""
         self._next = self._before
@@ -140,6 +154,8 @@ def test_both_ways_leave_the_same_log_behind(name: str, seeded: Random) -> None:
         last = batch
         if seeded.random() < 0.15:
             batch = sender.broken(batch)
+        elif seeded.random() < 0.05:
+            batch = sender.lying(batch)
         if seeded.random() < 0.02:
             for way in ways:
                 way.files.fail_next_append()  # the disk is full for a moment

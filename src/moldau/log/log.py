@@ -134,6 +134,7 @@ class Log:
         log._directory_changed = is_new or not clean
         log._parent_changed = is_new
         log._load_topic_id(topic_id)
+        log.producers.drop_below(log.log_start_offset)
         return log
 
     def __repr__(self) -> str:
@@ -370,12 +371,12 @@ class Log:
     def last_stable_offset(self) -> int:
         """Up to where no transaction is open."""
         first_open = self.producers.first_open_offset()
-        return self.log_end_offset if first_open is None else first_open
+        return self.log_end_offset if first_open is None else max(first_open, self.log_start_offset)
 
     def last_stable_offset_below(self, high_watermark: int) -> int:
         """As `last_stable_offset`, where markers at or above the high watermark do not count yet."""
         unstable = self.producers.first_unstable_offset(high_watermark)
-        return high_watermark if unstable is None else min(unstable, high_watermark)
+        return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record that is not older than `timestamp`."""
@@ -401,7 +402,7 @@ class Log:
             return False
         self.log_start_offset = min(offset, self.log_end_offset)
         self.leader_epochs.truncate_from_start(self.log_start_offset)
-        self.producers.drop_unreplicated_below(self.log_start_offset)
+        self.producers.drop_below(self.log_start_offset)
         return True
 
     def delete_expired(self, now_ms: int, high_watermark: int) -> list[int]:
@@ -452,6 +453,7 @@ class Log:
         self._snapshots.remove_above(offset)
         self._snapshots.restore(self.producers, offset, now_ms)
         replay_producers(self.producers, kept, offset, now_ms)
+        self.producers.drop_below(self.log_start_offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and go on from `offset`, as a follower whose leader no longer has what comes next."""

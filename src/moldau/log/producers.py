@@ -219,10 +219,15 @@ class Producers:
             del self.by_id[producer_id]
         return len(expired)
 
-    def drop_unreplicated_below(self, log_start_offset: int) -> None:
-        """Transactions that ended below the log's start concern nobody any more."""
+    def drop_below(self, log_start_offset: int) -> None:
+        """Transactions that are below the log's start as a whole, ended or not, concern nobody any more."""
         for first in [first for first, marker in self._unreplicated.items() if marker < log_start_offset]:
             del self._unreplicated[first]
+        for first, producer_id in [each for each in self._ongoing.items() if each[0] < log_start_offset]:
+            entry = self.by_id[producer_id]
+            if not entry.batches or entry.batches[-1].last_offset < log_start_offset:
+                entry.current_txn_first_offset = NO_OFFSET
+                del self._ongoing[first]
 
     def load(self, entries: Iterable[ProducerEntry]) -> None:
         """Replace everything with what a snapshot says."""

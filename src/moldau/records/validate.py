@@ -4,9 +4,9 @@ The law: one produced batch of format v2 costs a look at its header and a checks
 the topic is compacted (every record needs a key) or has a codec of its own, and then every record is checked.
 
 Where this is coarser than Kafka, which walks over the records of every batch: on the common path the count of
-records and their offset deltas are taken from the header, `message.timestamp.after.max.ms` is compared with the
-header's max timestamp and `message.timestamp.before.max.ms` with the first record's, and a max timestamp that is
-not that of the records is not corrected.
+records and their offset deltas are taken from the header if so many can be in the batch at all,
+`message.timestamp.after.max.ms` is compared with the header's max timestamp and `message.timestamp.before.max.ms`
+with the first record's, and a max timestamp that is not that of the records is not corrected.
 
 Everything is stored as v2, so that UNSUPPORTED_FOR_MESSAGE_FORMAT (transactions in an older format) cannot occur.
 """
@@ -39,7 +39,7 @@ from moldau.records.batch import (
     renumber,
     reseal,
 )
-from moldau.records.compression import CODECS_BY_NAME, Codec, compress
+from moldau.records.compression import CODECS_BY_NAME, DECOMPRESSED_BYTES_MAX, Codec, compress
 from moldau.records.crc import crc32c
 from moldau.records.record import RecordOutline, outline_records
 
@@ -49,9 +49,14 @@ CREATE_TIME = "CreateTime"
 KEEP_CODEC = "producer"
 TIMESTAMP_UNLIMITED_MS = 2**63 - 1
 RECORD_ERRORS_MAX = 1000
+RECORD_BYTES_MIN = 7
+"""Length, attributes, two deltas, no key, no value, no headers: a byte each."""
+COMPRESSED_RECORDS_MAX = DECOMPRESSED_BYTES_MAX // RECORD_BYTES_MIN
+"""How many a compressed batch can hold is not known without opening it; more than this nobody could open."""
 
 _ZSTD = int(Codec.ZSTD)  # looking up an enum's member costs more than the comparison
-_REWRITTEN_OR_REFUSED = LOG_APPEND_TIME_FLAG | CONTROL_FLAG
+_REWRITTEN_OR_REFUSED = LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
+_LENGTH_WITHOUT_RECORDS = BATCH_HEADER_BYTES - LOG_OVERHEAD
 _unpack_header = HEADER_LAYOUT.unpack_from
 _new_tuple = tuple.__new__  # a quarter of what BatchHeader._make costs
 
@@ -126,9 +131,11 @@ def prepare_for_append(data: Buffer, rules: AppendRules, produce_version: int, n
             batch_length + LOG_OVERHEAD == len(data) <= max_message_bytes
             and base_offset == 0
             and 0 <= last_offset_delta == record_count - 1
+            and record_count
+            <= (COMPRESSED_RECORDS_MAX if codec else (batch_length - _LENGTH_WITHOUT_RECORDS) // RECORD_BYTES_MIN)
             and not attributes & _REWRITTEN_OR_REFUSED
             and (codec < _ZSTD or (codec == _ZSTD and produce_version >= PRODUCE_ALLOWS_ZSTD))
-            and (base_sequence >= 0 if producer_id > NO_PRODUCER_ID else not attributes & TRANSACTIONAL_FLAG)
+            and (base_sequence >= 0 or producer_id <= NO_PRODUCER_ID)
             and max_timestamp - now_ms <= after_max_ms
             and (now_ms - base_timestamp <= before_max_ms or base_timestamp == NO_TIMESTAMP)
             and not is_compacted
@@ -173,6 +180,8 @@ def _check_batch(batch: memoryview, header: BatchHeader, rules: AppendRules) -> 
     check_batch(batch, header)
     if count <= 0 or header.last_offset_delta != count - 1:
         raise _invalid(f"{count} records cannot have offsets 0 to {header.last_offset_delta}")
+    if count > _records_max(header.codec, len(batch) - BATCH_HEADER_BYTES):
+        raise _invalid(f"{count} records cannot be in {len(batch)} bytes")
     if header.is_control:
         raise _invalid("clients cannot write control batches")
     if header.has_producer_id and header.base_sequence < 0:
@@ -180,6 +189,15 @@ def _check_batch(batch: memoryview, header: BatchHeader, rules: AppendRules) -> 
     if header.is_transactional and not header.has_producer_id:
         # Kafka stores such a batch unless it has to recompress it, and then fails. No client sends it.
         raise _invalid("a transactional batch has no producer id")
+    if header.is_transactional:
+        # There is no coordinator who could have begun the transaction, or would ever end it: it would hold the last
+        # stable offset where it is, for ever.
+        raise ApiError(ErrorCode.INVALID_TXN_STATE, f"producer {header.producer_id} has no transaction here")
+
+
+def _records_max(codec: int, section_bytes: int) -> int:
+    """How many records there can be in so many bytes behind the header."""
+    return section_bytes // RECORD_BYTES_MIN if codec == Codec.NONE else COMPRESSED_RECORDS_MAX
 
 
 def _prepare_v2(view: memoryview, header: BatchHeader, rules: AppendRules, now_ms: int) -> PreparedBatch:

@@ -21,7 +21,7 @@ from moldau.records.batch import (
 )
 from moldau.records.compression import Codec
 from moldau.records.crc import crc32c
-from moldau.records.validate import AppendRules
+from moldau.records.validate import COMPRESSED_RECORDS_MAX, RECORD_BYTES_MIN, AppendRules
 
 if TYPE_CHECKING:
     from moldau.replication.partition import Partition
@@ -91,6 +91,7 @@ class Lane:
             or magic != MAGIC_V2
             or sent_offset
             or delta + 1 != count
+            or count > (COMPRESSED_RECORDS_MAX if attributes else (size - BATCH_HEADER_BYTES) // RECORD_BYTES_MIN)
             or attributes > _PLAIN_ATTRIBUTES_MAX
             or timestamp - now_ms > self._after_max_ms
             or now_ms - base_timestamp > self._before_max_ms
