@@ -125,6 +125,32 @@ async def test_an_old_registration_is_waited_for(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_one_that_has_lost_something_waits_for_the_old_registration_to_go_before_it_says_so(
+    tmp_path: Path,
+) -> None:
+    async with member(tmp_path / "m", patience_s=DEADLINE_S) as two:
+        assert not await two.registration.wait_until_free()
+        async with member(tmp_path / "m") as one:
+            await one.registration.register()
+            waiting = asyncio.ensure_future(two.registration.wait_until_free())
+            await asyncio.sleep(0)
+            assert not waiting.done()
+        assert await asyncio.wait_for(waiting, DEADLINE_S)
+        assert await two.registered() is None
+
+
+@in_loop
+async def test_partitions_are_offline_until_they_can_be_used_again() -> None:
+    async with member() as one:
+        await one.registration.mark_offline([TopicPartition("t", 0), TopicPartition("t", 2), TopicPartition("u", 1)])
+        await one.registration.register()
+        await one.registration.mark_online([TopicPartition("t", 0), TopicPartition("u", 1), TopicPartition("v", 3)])
+        found = await one.registered()
+        assert found is not None
+        assert found.offline == {"t": (2,)}
+
+
+@in_loop
 async def test_what_a_lost_session_means_happens_in_the_callback_that_reports_it() -> None:
     async with member() as one:
         await one.registration.register()

@@ -8,6 +8,7 @@ import pytest
 from moldau.cluster.changes import Change, StateChange, TopicChange, applied
 from moldau.cluster.controller import next_state, plan_return, reconcile
 from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
+from moldau.core.ids import TopicPartition
 from tests.cluster.images import TOPIC_ID, image_of, random_image, with_offline
 
 NOBODY = NO_LEADER
@@ -207,6 +208,49 @@ def test_a_broker_that_was_not_stopped_cleanly_and_has_nothing_to_say(
     before: PartitionImage, alive: tuple[int, ...]
 ) -> None:
     assert plan_return(image_of(before, alive=alive), 1) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "alive", "expected"),
+    [
+        (state(2, (1, 2, 3)), (2, 3), state(2, (2, 3))),
+        (state(2, (1, 2, 3)), (), state(2, (2, 3))),
+        (state(NOBODY, (1, 2)), (), state(NOBODY, (2,))),
+        (state(1, (1, 2, 3)), (3,), state(3, (2, 3), epoch=6)),
+        (state(1, (1, 2, 3)), (), state(NOBODY, (2, 3), epoch=6)),
+        (state(1, (1,)), (2, 3), state(NOBODY, (1,), epoch=6)),
+        (state(1, (1,), replicas=(1,)), (), state(1, (1,), replicas=(1,), epoch=6)),
+    ],
+    ids=[
+        "a follower leaves the ISR",
+        "a follower leaves the ISR though the leader is away",
+        "a follower leaves the ISR though nobody leads",
+        "a leader hands over to a member of the ISR that is alive",
+        "a leader whose ISR is dead leads no more, and they are waited for",
+        "the only member of the ISR leads no more while there are other replicas",
+        "the only replica leads on in a new epoch",
+    ],
+)
+@pytest.mark.parametrize("unclean", [False, True])
+def test_a_broker_whose_log_is_gone(
+    before: PartitionImage, alive: tuple[int, ...], expected: PartitionImage, unclean: bool
+) -> None:
+    planned = plan_return(image_of(before, alive=alive), 1, unclean=unclean, lost={TopicPartition("t", 0)})
+    assert planned == [StateChange("t", TOPIC_ID, 0, expected)]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [state(2, (2, 3)), state(NOBODY, (1,)), state(NOBODY, (1,), replicas=(1,))],
+    ids=["not in the ISR", "the only member of the ISR", "the only replica"],
+)
+def test_a_broker_whose_log_is_gone_and_that_has_nothing_to_say(before: PartitionImage) -> None:
+    assert plan_return(image_of(before, alive=(3,)), 1, lost={TopicPartition("t", 0)}) == []
+
+
+def test_a_broker_that_was_stopped_cleanly_leaves_only_where_its_log_is_gone() -> None:
+    image = image_of(state(2, (1, 2, 3)), alive=(2, 3))
+    assert plan_return(image, 1, unclean=False) == []
 
 
 def test_what_has_happened_to_another_topic_of_the_name_is_not_applied() -> None:

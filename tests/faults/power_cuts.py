@@ -9,6 +9,7 @@ synced (`synchronous=FULL`), so what a cut takes from it nobody had seen. Some b
 """
 
 import argparse
+import json
 import logging
 import random
 import shutil
@@ -19,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -223,8 +224,8 @@ class Machine:
         time.sleep(self._chance.uniform(LOAD_S_MIN, LOAD_S_MAX))
         self._trouble()
         self._cut(senders)
-        wiped = self._chance.randint(1, BROKERS) if wipe else None
-        self._replace_disks(wiped)
+        spare = self._spare_disks() if wipe else []
+        self._replace_disks(self._chance.choice(spare) if spare else None)
         self._start_brokers()
         missing = self._wait(self._is_whole, "that every partition is led and every replica in sync")
         return missing or self._check()
@@ -252,13 +253,20 @@ class Machine:
             for number in self._cluster.brokers:
                 name = f"broker-{number}"
                 self._disk.what_is_left(name, self._left / name, self._chance)
-            _copy_store(self._root / STORE_FILE, self._left / STORE_FILE)
+            copy_store(self._root / STORE_FILE, self._left / STORE_FILE)
         for sender in senders:
             sender.abandon()
         for number in self._cluster.running:
             self._cluster.kill(number)
         for sender in senders:
             sender.stop()
+
+    def _spare_disks(self) -> list[int]:
+        """Brokers that are nowhere the only one in sync: what only one disk has is gone with it."""
+        with closing(sqlite3.connect(self._left / STORE_FILE)) as store:
+            rows = store.execute("SELECT data FROM node WHERE path LIKE '/brokers/topics/%/state'").fetchall()
+        needed = {isr[0] for (data,) in rows if len(isr := json.loads(data)["isr"]) == 1}
+        return sorted(set(self._cluster.brokers) - needed)
 
     def _replace_disks(self, wiped: int | None) -> None:
         shutil.rmtree(self._root)
@@ -340,12 +348,10 @@ def _records_of(log: Log) -> dict[int, bytes]:
     return found
 
 
-def _copy_store(source: Path, target: Path) -> None:
+def copy_store(source: Path, target: Path) -> None:
     """As the last transaction left it."""
-    with sqlite3.connect(source) as database, sqlite3.connect(target) as copy:
+    with closing(sqlite3.connect(source)) as database, closing(sqlite3.connect(target)) as copy:
         database.backup(copy)
-    database.close()
-    copy.close()
 
 
 @contextmanager

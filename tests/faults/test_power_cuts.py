@@ -10,3 +10,7 @@ CUTS = int(os.environ.get("MOLDAU_POWER_CUTS", "4"))
 
 def test_what_was_acknowledged_survives_a_power_cut_of_all_brokers() -> None:
     assert run(random.SystemRandom().randrange(10**6), cuts=CUTS, wiped=0) == []
+
+
+def test_what_was_acknowledged_survives_a_power_cut_and_the_loss_of_any_one_disk() -> None:
+    assert run(random.SystemRandom().randrange(10**6), cuts=0, wiped=CUTS) == []

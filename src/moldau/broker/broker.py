@@ -223,7 +223,6 @@ class Broker:
             on_failed=self._fail,
         )
         await self._member.register()
-        self._logs.directories_are_known()
         if self._is_new:
             await adopt(self._metadata, self._logs, self._files, self.broker_id)
         self._member.take_part()

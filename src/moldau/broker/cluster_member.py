@@ -1,7 +1,7 @@
 """The parts of a broker that make it one of several, in the order in which they begin and end.
 
-Law: a broker that did not close its logs takes itself out of the in-sync replicas before anybody can see it alive: what
-was in its memory may be gone, and an election must not count on it (KIP-841, KIP-903).
+Law: a broker that did not close its logs, or has some of them no more, takes itself out of the in-sync replicas before
+anybody can see it alive: an election must not count on what may be gone (KIP-841, KIP-903; `returning`).
 """
 
 import asyncio
@@ -14,12 +14,10 @@ from moldau.broker.following import Follower
 from moldau.broker.groups import GroupCoordinator
 from moldau.broker.isr_changes import IsrChanging
 from moldau.broker.registration import Registration
+from moldau.broker.returning import Returning
 from moldau.broker.shutdown import hand_over
-from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, StateChange
-from moldau.cluster.controller import plan_return
 from moldau.cluster.image import BrokerInfo, ClusterImage
 from moldau.cluster.image_listeners import ImageListener
-from moldau.cluster.metadata import Conflict
 from moldau.cluster.store import MetadataStore
 from moldau.core.ids import TopicPartition
 from moldau.handlers.context import Services
@@ -60,12 +58,13 @@ class ClusterMember:
             on_registered=self._registered_again,
             on_failed=on_failed,
         )
+        self._returning = Returning(services, self.registration, self.follower)
 
     async def register(self) -> None:
         """Be alive for others; raises BrokerStartError."""
-        if not self._services.logs.was_clean:
-            await self._withdraw()
+        await self._returning.withdraw()
         await self.registration.register()
+        self._returning.registered()
 
     def take_part(self) -> None:
         """Do as the image says, from now on."""
@@ -90,6 +89,7 @@ class ClusterMember:
     async def close(self) -> None:
         """Take part no more. The controller's office is given up last."""
         self.registration.close()
+        self._returning.close()
         for task in self._telling:
             task.cancel()
         await self.fetchers.close()
@@ -102,28 +102,11 @@ class ClusterMember:
         """The roles first, then those who build on them."""
         return (
             self.follower.image_changed,
+            self._returning.image_changed,
             self.fetchers.image_changed,
             self._groups.image_changed,
             self.controller.image_changed,
         )
-
-    # Returning
-
-    async def _withdraw(self) -> None:
-        metadata, broker_id = self._services.metadata, self._services.broker_id
-        done: set[tuple[str, int]] = set()
-        while changes := self._left_to_do(plan_return(metadata.image, broker_id), done):
-            try:
-                await metadata.write(changes)
-            except Conflict:
-                continue
-            done.update((change.topic, change.index) for change in changes)
-        if done:
-            log.info("was not stopped cleanly: %d partitions are told so", len(done))
-
-    def _left_to_do(self, planned: list[Change], done: set[tuple[str, int]]) -> list[StateChange]:
-        states = [change for change in planned if isinstance(change, StateChange)]
-        return [each for each in states if (each.topic, each.index) not in done][:CHANGES_PER_MULTI_MAX]
 
     # The session
 

@@ -96,6 +96,12 @@ class Follower:
             self._take_offline(topic_partition)
         self._tell_offline(before)
 
+    def back_online(self, image: ClusterImage, partitions: Iterable[TopicPartition]) -> None:
+        """They may have logs here again; what is missing is made."""
+        for topic_partition in partitions:
+            self._offline.discard(topic_partition)
+            self._try_again(image, topic_partition)
+
     # Configuration
 
     def _broker_configs_changed(self, image: ClusterImage) -> bool:

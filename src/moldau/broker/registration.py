@@ -7,7 +7,7 @@ after the broker is registered again does it take up what the image says.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from moldau.cluster import znodes
 from moldau.cluster.image import BrokerInfo
@@ -63,13 +63,24 @@ class Registration:
         """As it is registered."""
         return self._info
 
+    async def wait_until_free(self) -> bool:
+        """Until what was registered before us is gone: others count on it as long as it is there. Whether it was."""
+        if await self._is_free():
+            return False
+        await self._repeat(self._is_free)
+        return True
+
     async def register(self) -> None:
         """Raises BrokerStartError if another broker has the number and keeps it."""
+        await self._repeat(self._try_to_register)
+
+    async def _repeat(self, attempt: Callable[[], Awaitable[bool]]) -> None:
+        """Each time our node changes, until it works."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
         deadline = loop.time() + self._patience_s
         end_watch = self._store.watch(znodes.broker_path(self._info.id), lambda _: changed.set())
         try:
-            while not await self._try_to_register():
+            while not await attempt():
                 await asyncio.wait_for(changed.wait(), deadline - loop.time())
                 changed.clear()
         except TimeoutError:
@@ -84,6 +95,13 @@ class Registration:
             offline.setdefault(topic, set()).add(index)
         await self._tell(offline={topic: tuple(sorted(indexes)) for topic, indexes in offline.items()})
 
+    async def mark_online(self, partitions: Iterable[TopicPartition]) -> None:
+        """Say that these can be used here again."""
+        offline = {topic: set(indexes) for topic, indexes in self._info.offline.items()}
+        for topic, index in partitions:
+            offline.get(topic, set()).discard(index)
+        await self._tell(offline={topic: tuple(sorted(indexes)) for topic, indexes in offline.items() if indexes})
+
     async def mark_shutting_down(self) -> None:
         """Say that this broker is about to go; returns when it is written, or cannot be."""
         await self._tell(shutting_down=True)
@@ -95,6 +113,9 @@ class Registration:
             self._returning.cancel()
 
     # Registering
+
+    async def _is_free(self) -> bool:
+        return await self._registered() is None
 
     async def _try_to_register(self) -> bool:
         async with self._one_at_a_time:

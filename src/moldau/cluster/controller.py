@@ -7,10 +7,11 @@ be; applied, it says nothing more. So a decision made from a stale view is repai
   topic prefers losing records (`unclean.leader.election.enable`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from moldau.cluster.changes import Change, StateChange, planned
 from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
+from moldau.core.ids import TopicPartition
 
 Unclean = Callable[[TopicImage], bool]
 
@@ -96,24 +97,32 @@ def _completed(image: ClusterImage, topic: str, index: int, state: PartitionImag
     return state._replace(replicas=target, adding=(), removing=(), isr=isr)
 
 
-def plan_return(image: ClusterImage, broker_id: int) -> list[Change]:
-    """What a broker says before it registers after an unclean stop, when it may have lost the end of its logs.
+def plan_return(
+    image: ClusterImage, broker_id: int, *, unclean: bool = True, lost: Collection[TopicPartition] = ()
+) -> list[Change]:
+    """What a broker says before it registers.
 
-    It leaves every ISR that can do without it (KIP-841, KIP-903). Where nobody else can lead it goes on leading, but
-    in a new epoch, or two records might have one offset and one epoch.
+    After an `unclean` stop it may have lost the end of its logs. It leaves every ISR that can do without it (KIP-841,
+    KIP-903). Where nobody else can lead it goes on leading, but in a new epoch, or two records might have one offset
+    and one epoch. Of `lost` partitions it has nothing any more: it leaves every ISR that has another member, whoever
+    is there, and leads on only where it is the only replica.
     """
     changes: list[Change] = []
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):
-            new = _returned(image, topic.name, index, state, broker_id)
+            if broker_id not in state.isr or state.partition_epoch < 0:
+                continue
+            new = state
+            if TopicPartition(topic.name, index) in lost:
+                new = _without_its_log(image, topic.name, index, state, broker_id)
+            elif unclean:
+                new = _returned(image, topic.name, index, state, broker_id)
             if new is not state:
                 changes.append(StateChange(topic.name, topic.topic_id, index, new))
     return changes
 
 
 def _returned(image: ClusterImage, topic: str, index: int, state: PartitionImage, broker_id: int) -> PartitionImage:
-    if broker_id not in state.isr or state.partition_epoch < 0:
-        return state
     others = tuple(broker for broker in state.isr if broker != broker_id)
     if state.leader != broker_id:
         can_do_without = image.is_usable(state.leader, topic, index)
@@ -122,3 +131,16 @@ def _returned(image: ClusterImage, topic: str, index: int, state: PartitionImage
     if heir is None:
         return state._replace(leader_epoch=state.leader_epoch + 1)
     return state._replace(leader=heir, leader_epoch=state.leader_epoch + 1, isr=others)
+
+
+def _without_its_log(
+    image: ClusterImage, topic: str, index: int, state: PartitionImage, broker_id: int
+) -> PartitionImage:
+    others = tuple(broker for broker in state.isr if broker != broker_id)
+    if state.leader != broker_id:
+        return state._replace(isr=others) if others else state
+    epoch = state.leader_epoch + 1
+    if state.replicas == (broker_id,):
+        return state._replace(leader_epoch=epoch)
+    heir = next((b for b in state.replicas if b in others and image.may_lead(b, topic, index)), NO_LEADER)
+    return state._replace(leader=heir, leader_epoch=epoch, isr=others or state.isr)

@@ -109,6 +109,7 @@ class DataDirectory:
         """From now on the cluster may count on what is written here; no longer new at the next start."""
         if self.is_new:
             self._files.remove(f"{self.path}/{NEW_DIRECTORY_FILE}")
+            self._files.sync_directory(self.path)  # or a power cut would put logs in doubt that were made since
 
     def meta_properties(self) -> dict[str, str]:
         path = f"{self.path}/{META_PROPERTIES_FILE}"

@@ -1,0 +1,146 @@
+"""What a broker that comes back says of its logs, before anybody can see it alive.
+
+Law: nobody is elected that may lack what acks=all had acknowledged. So who has no log any more where the cluster
+counts it in sync, because a disk was replaced, leaves the in-sync replicas before it registers. Where it was the only
+one of several replicas in sync, an empty log must not win the election: the partition is offline here, in all its
+starts, until another replica is elected, which may lose records and is therefore up to the operator.
+
+What was never on disk does not count: a new topic's directory that a power cut took had nothing acknowledged in it
+(`follower_syncs`, `Log.sync`), and is made anew.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+
+from moldau.broker.following import Follower
+from moldau.broker.registration import Registration
+from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, StateChange
+from moldau.cluster.controller import plan_return
+from moldau.cluster.image import ClusterImage
+from moldau.cluster.metadata import Conflict
+from moldau.core.ids import TopicPartition
+from moldau.handlers.context import Services
+
+log = logging.getLogger(__name__)
+
+NAMES_IN_A_LINE_MAX = 20
+
+
+class Returning:
+    """Withdraws, and watches over the partitions that wait for a decision."""
+
+    def __init__(self, services: Services, registration: Registration, follower: Follower) -> None:
+        self._services = services
+        self._registration = registration
+        self._follower = follower
+        self._undecided: dict[TopicPartition, bytes] = {}  # with the id of their topic
+        self._telling: set[asyncio.Task[None]] = set()
+
+    async def withdraw(self) -> None:
+        """Leave the in-sync replicas where logs may have lost something."""
+        logs, metadata, broker_id = self._services.logs, self._services.metadata, self._services.broker_id
+        if logs.was_clean and not self._lost():
+            return
+        if await self._registration.wait_until_free():
+            await metadata.reload()  # until then a leader could let us in as we were before
+        lost = self._lost()
+        done: set[tuple[str, int]] = set()
+        while changes := _left_to_do(
+            plan_return(metadata.image, broker_id, unclean=not logs.was_clean, lost=lost), done
+        ):
+            try:
+                await metadata.write(changes)
+            except Conflict:
+                continue
+            done.update((change.topic, change.index) for change in changes)
+        if done:
+            log.info("was not stopped cleanly: %d partitions are told so", len(done))
+        if lost:
+            await self._face_the_loss(lost)
+
+    def registered(self) -> None:
+        """The cluster knows what is missing here. Before the roles are taken up."""
+        if self._undecided:
+            self._follower.directory_failed(sorted(self._undecided))
+        else:
+            self._services.logs.directories_are_known()
+
+    def image_changed(self, _: ClusterImage, new: ClusterImage) -> None:
+        """Take up what has been decided. After the roles have been."""
+        if not self._undecided:
+            return
+        decided = [name for name, topic_id in self._undecided.items() if self._is_decided(new, name, topic_id)]
+        if decided:
+            for name in decided:
+                del self._undecided[name]
+            log.info("decided elsewhere, and followed here again: %s", _some(decided))
+            self._tell(self._registration.mark_online(decided))
+            self._follower.back_online(new, decided)
+            if not self._undecided:
+                self._services.logs.directories_are_known()
+
+    def close(self) -> None:
+        for task in self._telling:
+            task.cancel()
+
+    def _lost(self) -> frozenset[TopicPartition]:
+        """The partitions that we have nothing of, though the cluster counts us in sync and there was something."""
+        logs, image = self._services.logs, self._services.metadata.image
+        missing = frozenset(
+            name
+            for topic in image.topics.values()
+            for index, state in enumerate(topic.partitions)
+            if self._services.broker_id in state.isr and logs.get(name := TopicPartition(topic.name, index)) is None
+        )
+        return missing if logs.new_directories or not missing else missing & self._had_records()
+
+    def _had_records(self) -> frozenset[TopicPartition]:
+        """The partitions that the checkpoints of our directories know, whether their logs are there or not."""
+        readable = [each for each in self._services.logs.directories if each.failure is None]
+        marks = [mark for directory in readable for mark in directory.high_watermarks.read().items()]
+        return frozenset(name for name, high_watermark in marks if high_watermark > 0)
+
+    async def _face_the_loss(self, lost: frozenset[TopicPartition]) -> None:
+        logs, image, broker_id = self._services.logs, self._services.metadata.image, self._services.broker_id
+        log.warning("the logs of %d partitions are gone; new directories: %s", len(lost), logs.new_directories)
+        only = [name for name in sorted(lost) if (state := image.partition(*name)) and state.isr == (broker_id,)]
+        alone = [name for name in only if not self._has_other_replicas(image, name)]
+        if alone:
+            log.error("this broker had the only replica of these partitions, and they are empty now: %s", _some(alone))
+        waiting = [name for name in only if name not in alone] if logs.new_directories else []
+        if waiting:
+            log.error(
+                "this broker was the only in-sync replica of these partitions and has nothing of them any more: they "
+                "are offline until its old disk is back, or until another replica is elected with what it has "
+                "(kafka-leader-election --election-type unclean): %s",
+                _some(waiting),
+            )
+            self._undecided = {name: image.topics[name.topic].topic_id for name in waiting}
+            await self._registration.mark_offline(waiting)
+
+    def _has_other_replicas(self, image: ClusterImage, name: TopicPartition) -> bool:
+        state = image.partition(*name)
+        return state is not None and len(state.replicas) > 1
+
+    def _is_decided(self, image: ClusterImage, name: TopicPartition, topic_id: bytes) -> bool:
+        """Somebody else is in sync, or there is nobody else any more, or it is deleted."""
+        topic, state = image.topics.get(name.topic), image.partition(*name)
+        if topic is None or topic.topic_id != topic_id or state is None:
+            return True
+        return self._services.broker_id not in state.isr or not self._has_other_replicas(image, name)
+
+    def _tell(self, news: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(news)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+
+def _left_to_do(planned: list[Change], done: set[tuple[str, int]]) -> list[StateChange]:
+    states = [change for change in planned if isinstance(change, StateChange)]
+    return [each for each in states if (each.topic, each.index) not in done][:CHANGES_PER_MULTI_MAX]
+
+
+def _some(names: Sequence[TopicPartition]) -> str:
+    more = len(names) - NAMES_IN_A_LINE_MAX
+    return ", ".join(map(str, names[:NAMES_IN_A_LINE_MAX])) + (f" and {more} more" if more > 0 else "")
