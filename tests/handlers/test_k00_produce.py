@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from moldau.core.ids import TopicPartition
@@ -6,9 +9,10 @@ from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from moldau.records.batch import EndTxnMarker, Record, build_batch, build_end_txn_marker
-from moldau.records.validate import PreparedBatch, prepare_own_batch
+from moldau.records.validate import ALLOWED_RECORDS, PreparedBatch, prepare_own_batch
 from tests.handlers.conftest import World
 from tests.handlers.test_k21_delete_records import delete
+from tests.records.hostile import many_records
 
 BY_ID = 13
 
@@ -78,3 +82,25 @@ def test_deleting_records_past_a_transaction_that_nobody_ends_frees_the_last_sta
         world.files, world.clock, log.directory, TopicPartition("t", 0), log.config, log_start_offset=3, clean=False
     )
     assert (opened.log_start_offset, opened.last_stable_offset) == (3, 4)
+
+
+class Meanwhile:
+    """Opens records at once; something else happens before they are appended."""
+
+    def __init__(self, happens: Callable[[], object]) -> None:
+        self._happens = happens
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        opened = work()
+        self._happens()
+        return opened
+
+
+@pytest.mark.parametrize("version", [7, BY_ID])
+def test_a_leader_that_resigns_while_a_batch_is_opened_does_not_append_it(world: World, version: int) -> None:
+    topic_id = world.create("t", configs={"cleanup.policy": "compact"})
+    partition = world.services.replicas.get("t", 0)
+    world.services.opening = Meanwhile(lambda: world.services.replicas.remove("t", 0))
+    batch = many_records(ALLOWED_RECORDS + 1, numbered=True, timestamp=world.clock.now_ms())
+    assert _ask(world, topic_id, batch, version) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert partition.log.log_end_offset == 0

@@ -68,7 +68,10 @@ class Awaited(Later):
 
     def _done(self, future: "asyncio.Future[Message]") -> None:
         if not future.cancelled():
-            self.complete_with(lambda: self._encode(future.result()))
+            self.complete_with(lambda: self._chunks(future.result()))
+
+    def _chunks(self, answer: Message | None) -> list[Chunk]:
+        return [] if answer is None else self._encode(answer)  # None: acks=0
 
 
 class Undecided(Awaited):
@@ -239,7 +242,7 @@ UNSUPPORTED_API_VERSIONS = Route(
 
 def _learn(repeats: registry.Repeats, frame: Frame, request: Any, done: "asyncio.Future[Message]") -> None:
     """As from an answer at once; a failure is told elsewhere."""
-    if not done.cancelled() and done.exception() is None:
+    if not done.cancelled() and done.exception() is None and done.result() is not None:
         repeats.learn(frame, request, done.result())
 
 

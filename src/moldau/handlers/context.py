@@ -13,6 +13,7 @@ from moldau.handlers.groups_access import GroupsAccess
 from moldau.handlers.opening import Opening, OpeningHere
 from moldau.handlers.producer_ids import ProducerIds
 from moldau.log.manager import LogManager
+from moldau.records.validate import Allowance
 from moldau.replication.durability import Durability
 from moldau.replication.replicas import Replicas
 from moldau.replication.throttle import Throttle
@@ -50,6 +51,7 @@ class Services:
         metadata.subscribe(self.departed.note)
         metadata.subscribe(self.fetch_sessions.of_replicas.image_changed)
         self.opening: Opening = OpeningHere()  # the broker has a thread for it
+        self.allowance = Allowance(clock)
         self.groups: GroupsAccess  # set by the broker: it needs all the other services
         self.producer_ids = ProducerIds(lambda: metadata.next_producer_id_block(broker_id))
 

@@ -7,20 +7,25 @@ does not hurt the others.
   append. acks=-1: answered when the durability policy says so.
 - Internal topics (`__consumer_offsets` ...) are refused with INVALID_TOPIC_EXCEPTION.
 - Versions 0-1 carry message sets v0, 2 carries v1: stored as batches v2. From 3 on exactly one batch v2 a partition.
+- Batches of compacted topics, of topics with a codec of their own and of old formats are opened: small ones at once,
+  others off the event loop; what the connection sends behind such a one waits.
 - 5+: the log start offset is told. 8+: an error message comes with the code (KIP-467). 13+: topics by id (KIP-516).
 
 Gaps: transactional writes are refused with INVALID_TXN_STATE until there is a transaction coordinator.
 """
 
 import asyncio
+import contextlib
 from asyncio import Future, ensure_future
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
+from typing import Any, NamedTuple
 
-from moldau.handlers.context import RequestContext
+from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.opening import append_opened
 from moldau.handlers.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
 from moldau.handlers.produce_repeats import NO_ACKS, VERSION_MIN, ProduceRepeats, Respond
 from moldau.handlers.topics import INTERNAL_TOPICS
-from moldau.log.log import Log
+from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
 from moldau.protocol.messages.k00_produce import (
     PartitionProduceResponse,
@@ -29,6 +34,7 @@ from moldau.protocol.messages.k00_produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from moldau.records.validate import RecordsToOpen
 from moldau.replication.delayed import DelayedCommit, Failures
 from moldau.replication.durability import ACKS_ALL
 from moldau.replication.partition import Partition
@@ -39,32 +45,52 @@ WRITTEN_BY_BROKERS = ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topic
 """What coordinators keep in memory is only what they themselves have written."""
 
 
-def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Future[ProduceResponse] | None:
+def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Awaitable[Any] | None:
     refused = _reason_to_refuse(request)
     if refused is not None:
         return _refuse_all(refused, request)
-    services, acks = context.services, request.acks
-    written = Written()
-    response = ProduceResponse(responses=[_append_topic(topic, acks, context, written) for topic in request.topic_data])
-    if acks == NO_ACKS:
-        _fail_loudly(response)
-        return None
-    syncing = services.durability.when_durable([each.log for each in written.partitions], acks)
-    if written.uncommitted:
-        committing = DelayedCommit(
-            asyncio.get_running_loop(),
-            written.uncommitted,
-            request.timeout_ms,
-            lambda failed: with_leaders(_without(failed, response) if failed else response, context),
-        ).future
-        return committing if syncing is None else ensure_future(_after_sync(syncing, written, committing))
-    response = with_leaders(response, context)
-    return response if syncing is None else ensure_future(_after_sync(syncing, written, response))
+    writing = _Writing(request, context)
+    appending = writing.append_all()
+    to_open = next(appending, None)
+    return writing.answer() if to_open is None else _append_opened(to_open, appending, writing)
+
+
+async def _append_opened(first: "_ToOpen", appending: "_Appending", writing: "_Writing") -> ProduceResponse | None:
+    """The answer after some of the batches had to be opened elsewhere. Being a coroutine it holds up the connection's
+    next requests, so that batches keep their order; and it goes on without the client, as what is appended at once."""
+    await asyncio.shield(ensure_future(_open_and_append(first, appending, writing.context.services)))
+    answer = writing.answer()
+    return answer if answer is None or isinstance(answer, ProduceResponse) else await answer
+
+
+async def _open_and_append(first: "_ToOpen", appending: "_Appending", services: Services) -> None:
+    to_open: _ToOpen | None = first
+    with contextlib.suppress(StopIteration):
+        while to_open is not None:
+            records, partition, acks = to_open
+            try:
+                appended = await append_opened(records, partition, acks, services.opening, services.clock)
+            except ApiError as error:
+                to_open = appending.throw(error)
+            else:
+                to_open = appending.send(appended)
 
 
 def repeats(context: RequestContext, respond: Respond) -> ProduceRepeats | None:
     """What serves the requests of one connection that are like those before."""
     return ProduceRepeats(context, respond) if context.api_version >= VERSION_MIN else None
+
+
+class _ToOpen(NamedTuple):
+    """A batch that takes too much work for the event loop."""
+
+    records: RecordsToOpen
+    partition: Partition
+    acks: int
+
+
+_Appending = Generator[_ToOpen, AppendResult, None]
+"""Says what to open, and is sent what became of it."""
 
 
 class Written:
@@ -77,31 +103,71 @@ class Written:
         self.uncommitted: list[tuple[Partition, int]] = []
 
 
-def _append_topic(
-    topic: TopicProduceData, acks: int, context: RequestContext, written: Written
-) -> TopicProduceResponse:
-    """Append to the partitions of one topic; those that took it are added to `written`."""
-    services, version = context.services, context.api_version
-    replicas, now_ms = services.replicas, services.clock.now_ms()
-    name = topic.name if version < PRODUCE_BY_TOPIC_ID else replicas.name_of(topic.topic_id)
-    if name in INTERNAL_TOPICS:
-        return _refuse_topic(WRITTEN_BY_BROKERS, topic)
-    results = []
-    for data in topic.partition_data:
-        try:
-            if name is None:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-            partition = replicas.get(name, data.index)
-            appended = partition.append(data.records or b"", version, acks, now_ms)
-        except ApiError as error:
-            results.append(refusal(data.index, error))
-            continue
-        written.partitions.append(partition)
+class _Writing:
+    """One request on its way to its answer."""
+
+    __slots__ = ("_request", "_results", "_written", "context")
+
+    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
+        self._request = request
+        self._results: list[TopicProduceResponse] = []
+        self._written = Written()
+        self.context = context
+
+    def append_all(self) -> _Appending:
+        """Append batch by batch, in the order of the request."""
+        for topic in self._request.topic_data:
+            results: list[PartitionProduceResponse] = []
+            self._results.append(
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
+            )
+            yield from self._append_topic(topic, results)
+
+    def _append_topic(self, topic: TopicProduceData, results: list[PartitionProduceResponse]) -> _Appending:
+        services, version, acks = self.context.services, self.context.api_version, self._request.acks
+        replicas, now_ms = services.replicas, services.clock.now_ms()
+        name = topic.name if version < PRODUCE_BY_TOPIC_ID else replicas.name_of(topic.topic_id)
+        for data in topic.partition_data:
+            try:
+                if name is None:
+                    raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+                if name in INTERNAL_TOPICS:
+                    raise WRITTEN_BY_BROKERS
+                partition = replicas.get(name, data.index)
+                try:
+                    appended = partition.append(data.records or b"", version, acks, now_ms, services.allowance)
+                except RecordsToOpen as records:
+                    appended = yield _ToOpen(records, partition, acks)
+            except ApiError as error:
+                results.append(refusal(data.index, error))
+            else:
+                self._note(partition, appended)
+                results.append(accepted(data.index, appended, partition))
+
+    def _note(self, partition: Partition, appended: AppendResult) -> None:
+        self._written.partitions.append(partition)
         # A batch that was there before may not be committed either.
-        if acks == ACKS_ALL and partition.high_watermark <= appended.last_offset:
-            written.uncommitted.append((partition, appended.last_offset + 1))
-        results.append(accepted(data.index, appended, partition))
-    return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
+        if self._request.acks == ACKS_ALL and partition.high_watermark <= appended.last_offset:
+            self._written.uncommitted.append((partition, appended.last_offset + 1))
+
+    def answer(self) -> ProduceResponse | Future[ProduceResponse] | None:
+        """To be told now, or when what was appended is safe; None: nobody wants to know."""
+        context, written, acks = self.context, self._written, self._request.acks
+        response = ProduceResponse(responses=self._results)
+        if acks == NO_ACKS:
+            _fail_loudly(response)
+            return None
+        syncing = context.services.durability.when_durable([each.log for each in written.partitions], acks)
+        if written.uncommitted:
+            committing = DelayedCommit(
+                asyncio.get_running_loop(),
+                written.uncommitted,
+                self._request.timeout_ms,
+                lambda failed: with_leaders(_without(failed, response) if failed else response, context),
+            ).future
+            return committing if syncing is None else ensure_future(_after_sync(syncing, written, committing))
+        response = with_leaders(response, context)
+        return response if syncing is None else ensure_future(_after_sync(syncing, written, response))
 
 
 def _refuse_all(refused: ApiError, request: ProduceRequest) -> ProduceResponse:

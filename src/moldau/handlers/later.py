@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 
+from moldau.protocol.errors import ProtocolError
 from moldau.protocol.schema import RecordData
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,9 @@ class Later:
         """Complete with what `make` gives; if it raises, that is logged, and there will be no answer."""
         try:
             chunks = make()
+        except ProtocolError as error:
+            log.warning("closing a connection: %s", error)
+            self.fail()
         except Exception:
             log.exception("a request failed")
             self.fail()

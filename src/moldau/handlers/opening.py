@@ -3,6 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
+from moldau.core.clock import Clock
+from moldau.log.log import AppendResult
+from moldau.records.validate import RecordsToOpen
+from moldau.replication.partition import Partition
+
 T = TypeVar("T")
 
 
@@ -19,3 +24,11 @@ class OpeningHere:
 
     async def run(self, work: Callable[[], T]) -> T:
         return work()
+
+
+async def append_opened(
+    to_open: RecordsToOpen, partition: Partition, acks: int, opening: Opening, clock: Clock
+) -> AppendResult:
+    """Append what had to be opened first. It is checked again whether this broker may: it may lead no more."""
+    batch = await opening.run(to_open.work)
+    return partition.append_opened(batch, acks, clock.now_ms())

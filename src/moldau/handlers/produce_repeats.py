@@ -9,13 +9,15 @@ answer waits until the batches are committed, and synced where the durability po
 """
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from moldau.handlers.context import RequestContext
 from moldau.handlers.later import Later
+from moldau.handlers.opening import append_opened
 from moldau.handlers.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
 from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -28,9 +30,12 @@ from moldau.protocol.messages.k00_produce import (
 )
 from moldau.protocol.schema import Message, RecordData
 from moldau.records.batch import NO_TIMESTAMP
+from moldau.records.validate import RecordsToOpen
 from moldau.replication.durability import ACKS_ALL, counts_records
 from moldau.replication.lane import Lane
 from moldau.replication.partition import Partition
+
+log = logging.getLogger(__name__)
 
 VERSION_MIN = 9  # KIP-482; older ones are laid out otherwise, and are rare
 PARTITIONS_MAX = 126
@@ -156,6 +161,38 @@ class Uncommitted(Later):
         self.complete([answer])
 
 
+class Opened(Later):
+    """An answer for which batches have to be opened first. The decision is made also if the client is gone by then."""
+
+    __slots__ = ("_task",)
+    is_undecided = True
+
+    def __init__(self, opening: Coroutine[Any, Any, bytes | Later]) -> None:
+        super().__init__()
+        self._task = asyncio.ensure_future(opening)
+        self._task.add_done_callback(self._opened)
+
+    def _opened(self, task: "asyncio.Task[bytes | Later]") -> None:
+        if task.cancelled():
+            return
+        try:
+            answer = task.result()
+        except Exception:
+            log.exception("a request failed")
+            self.fail()
+            return
+        if isinstance(answer, Later):
+            answer.when_done(self._answered)
+        else:
+            self.complete([answer])
+
+    def _answered(self, answer: Later) -> None:
+        if answer.failed or answer.chunks is None:
+            self.fail()
+        else:
+            self.complete(answer.chunks)
+
+
 class ProduceRepeats:
     """Those of one connection and version."""
 
@@ -183,7 +220,7 @@ class ProduceRepeats:
         targets = _targets(frame, prefix_end, known.lanes)
         return None if targets is None else self._append(memoryview(frame), known, targets)
 
-    def _append(self, frame: memoryview, known: Known, targets: list[Target]) -> bytes | Later:
+    def _append(self, frame: memoryview, known: Known, targets: list[Target]) -> bytes | Later | None:
         """Each batch by its lane; those behind one that is not plain, or that failed, go the long way."""
         now_ms = self._now_ms()
         (correlation_id,) = _int32(frame, CORRELATION_ID_POSITION)
@@ -222,13 +259,47 @@ class ProduceRepeats:
         targets: list[Target],
         outcomes: list[Outcome],
         now_ms: int,
-    ) -> bytes | Later:
+    ) -> bytes | Later | None:
         """The batches that have no outcome yet, and the answer."""
-        for _, lane, start, stop in targets[len(outcomes) :]:
+        allowance = self._context.services.allowance
+        for position in range(len(outcomes), len(targets)):
+            _, lane, start, stop = targets[position]
             try:
-                outcomes.append(lane.partition.append(frame[start:stop], self._version, known.acks, now_ms))
+                batch = frame[start:stop]
+                outcomes.append(lane.partition.append(batch, self._version, known.acks, now_ms, allowance))
             except ApiError as error:
                 outcomes.append(error)
+            except RecordsToOpen:
+                if not outcomes:
+                    return None
+                left = [bytes(frame[start:stop]) for _, _, start, stop in targets[position:]]
+                return Opened(self._open_rest(left, known, correlation_id, targets, outcomes))
+        return self._appended(known, correlation_id, targets, outcomes)
+
+    async def _open_rest(
+        self, batches: list[bytes], known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome]
+    ) -> bytes | Later:
+        """As `_append_rest`, for batches of which the first has to be opened, and so have the others perhaps."""
+        services = self._context.services
+        for batch, (_, lane, _, _) in zip(batches, targets[len(outcomes) :], strict=True):
+            partition, now_ms = lane.partition, self._now_ms()
+            try:
+                outcomes.append(partition.append(batch, self._version, known.acks, now_ms, services.allowance))
+            except ApiError as error:
+                outcomes.append(error)
+            except RecordsToOpen as to_open:
+                try:
+                    outcomes.append(
+                        await append_opened(to_open, partition, known.acks, services.opening, services.clock)
+                    )
+                except ApiError as error:
+                    outcomes.append(error)
+        return self._appended(known, correlation_id, targets, outcomes)
+
+    def _appended(
+        self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome]
+    ) -> bytes | Later:
+        """The answer to batches that all have an outcome."""
         awaited = _awaited(targets, outcomes) if known.acks == ACKS_ALL else []
         syncing = self._sync(targets, outcomes) if known.is_synced else None
         if not awaited and syncing is None:

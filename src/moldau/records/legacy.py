@@ -9,6 +9,7 @@ the wrapper has the offset of the last inner message, the inner ones have absolu
 """
 
 import zlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
@@ -67,8 +68,13 @@ class Message(NamedTuple):
 
 def split_frames(data: Buffer) -> list[memoryview]:
     """Messages or batches of any format, unchecked; one that is cut off at the end is left out, as Kafka does."""
+    return list(iter_frames(data))
+
+
+def iter_frames(data: Buffer) -> Iterator[memoryview]:
+    """As `split_frames`, one after the other: a list of them takes ten times the bytes of the smallest messages."""
     view = memoryview(data)
-    frames = []
+    count = 0
     position = 0
     while len(view) - position >= LOG_OVERHEAD:
         size = _LENGTH.unpack_from(view, position + 8)[0]
@@ -79,10 +85,10 @@ def split_frames(data: Buffer) -> list[memoryview]:
         end = position + LOG_OVERHEAD + size
         if end > len(view):
             break
-        frames.append(view[position:end])
-        check_count(len(frames))
+        count += 1
+        check_count(count)
+        yield view[position:end]
         position = end
-    return frames
 
 
 def check_count(count: int) -> None:
@@ -115,16 +121,21 @@ def read_message(frame: memoryview) -> Message:
     return Message(magic, attributes, Record(offset, timestamp, key, value))
 
 
-def inner_messages(wrapper: Message, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Message]:
-    """The messages of a compressed set, each checked, with absolute offsets and the timestamps consumers see."""
+def decompressed(wrapper: Message, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
+    """The set that is in a compressed message."""
     value = wrapper.record.value
     if value is None:
         raise RecordFormatError("a compressed message has no value")
-    frames = split_frames(_decompress(wrapper, value, limit))
-    if not frames:
+    return _decompress(wrapper, value, limit)
+
+
+def inner_messages(wrapper: Message, inner: Buffer) -> Iterator[Message]:
+    """The messages of a decompressed set, each checked, with absolute offsets and the timestamps consumers see."""
+    last = deque(iter_frames(inner), maxlen=1)
+    if not last:
         raise RecordFormatError("a compressed message holds no messages")
-    base_offset = _inner_base_offset(wrapper, frames[-1])
-    for frame in frames:
+    base_offset = _inner_base_offset(wrapper, last[0])
+    for frame in iter_frames(inner):
         yield _inner_message(wrapper, frame, base_offset)
 
 
@@ -136,7 +147,7 @@ def read_message_set(data: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> It
         if message.codec == Codec.NONE:
             yield message.record
         else:
-            yield from (inner.record for inner in inner_messages(message, limit=limit))
+            yield from (inner.record for inner in inner_messages(message, decompressed(message, limit)))
 
 
 def build_message_set(

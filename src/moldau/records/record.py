@@ -103,6 +103,13 @@ def _encode_record(record: Record, base_offset: int, base_timestamp: int) -> tup
     return _VARINTS[size] if size < _VARINTS_END else _varint(size), body
 
 
+def encode_record_into(out: bytearray, record: Record, base_offset: int, base_timestamp: int) -> None:
+    """Add one record: for records that come one by one and are too many to be held."""
+    size, body = _encode_record(record, base_offset, base_timestamp)
+    out += size
+    out += body
+
+
 def _sized(value: bytes | None) -> tuple[bytes, bytes]:
     """What goes before a key or a value, and itself."""
     if value is None:

@@ -8,12 +8,18 @@ records and their offset deltas are taken from the header if so many can be in t
 `message.timestamp.after.max.ms` is compared with the header's max timestamp and `message.timestamp.before.max.ms`
 with the first record's, and a max timestamp that is not that of the records is not corrected.
 
+Opening costs a microsecond and more a record. What fits into an `Allowance` is opened by whoever asks; for the rest
+`RecordsToOpen` is raised, and its `work` is to be called where it holds nobody up.
+
 Everything is stored as v2, so that UNSUPPORTED_FOR_MESSAGE_FORMAT (transactions in an older format) cannot occur.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
+from moldau.core.clock import Clock
 from moldau.core.files import Buffer
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records import legacy
@@ -29,19 +35,25 @@ from moldau.records.batch import (
     MAGIC_POSITION,
     MAGIC_V2,
     NO_PRODUCER_ID,
+    NO_SEQUENCE,
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
     BatchHeader,
-    build_batch,
     check_batch,
     read_header,
     records_data,
-    renumber,
     reseal,
 )
-from moldau.records.compression import CODECS_BY_NAME, DECOMPRESSED_BYTES_MAX, Codec, compress
+from moldau.records.compression import (
+    CODECS_BY_NAME,
+    DECOMPRESSED_BYTES_MAX,
+    OPENED_BYTES_MAX,
+    Codec,
+    DecompressedTooLargeError,
+    compress,
+)
 from moldau.records.crc import crc32c
-from moldau.records.record import RecordOutline, outline_records
+from moldau.records.record import RecordOutline, encode_record_into, outline_records
 
 PRODUCE_SENDS_ONE_V2_BATCH = 3  # KIP-98
 PRODUCE_ALLOWS_ZSTD = 7  # KIP-110
@@ -53,6 +65,13 @@ RECORD_BYTES_MIN = 7
 """Length, attributes, two deltas, no key, no value, no headers: a byte each."""
 COMPRESSED_RECORDS_MAX = DECOMPRESSED_BYTES_MAX // RECORD_BYTES_MIN
 """How many a compressed batch can hold is not known without opening it; more than this nobody could open."""
+ALLOWANCE_MS = 100
+ALLOWED_BYTES = 64 * 1024
+"""Messages of the old formats have 26 bytes at least and take 6 us each: 15 ms."""
+ALLOWED_RECORDS = 5_000
+"""Records of a batch take 1.5 us each: 8 ms."""
+
+LENGTH_POSITION = 8
 
 _ZSTD = int(Codec.ZSTD)  # looking up an enum's member costs more than the comparison
 _REWRITTEN_OR_REFUSED = LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
@@ -73,6 +92,37 @@ class PreparedBatch(NamedTuple):
     @property
     def size(self) -> int:
         return BODY_START + len(self.body)
+
+
+class Allowance:
+    """What may be opened on the event loop in ALLOWANCE_MS: together at most some 20 ms of work, however it is cut."""
+
+    __slots__ = ("_clock", "_filled_ms", "bytes_left", "records_left")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._filled_ms = clock.monotonic_ms()
+        self.bytes_left = ALLOWED_BYTES
+        self.records_left = ALLOWED_RECORDS
+
+    def take(self, size: int, records: int = 0) -> bool:
+        """Whether so much is allowed; then it is not left any more."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._filled_ms >= ALLOWANCE_MS:
+            self._filled_ms, self.bytes_left, self.records_left = now_ms, ALLOWED_BYTES, ALLOWED_RECORDS
+        if size > self.bytes_left or records > self.records_left:
+            return False
+        self.bytes_left -= size
+        self.records_left -= records
+        return True
+
+
+class RecordsToOpen(Exception):  # not an error: it says what is to be done
+    """More than is allowed here. `work` makes the batch to append, and raises as `prepare_for_append` does."""
+
+    def __init__(self, work: "Callable[[], PreparedBatch]") -> None:
+        super().__init__("records are to be opened elsewhere")
+        self.work = work
 
 
 class AppendRules(NamedTuple):
@@ -117,8 +167,10 @@ class InvalidRecordsError(ApiError):
         self.record_errors = tuple(errors)
 
 
-def prepare_for_append(data: Buffer, rules: AppendRules, produce_version: int, now_ms: int) -> PreparedBatch:
-    """What a producer sent for one partition, checked, as the batch to append."""
+def prepare_for_append(
+    data: Buffer, rules: AppendRules, produce_version: int, now_ms: int, allowance: Allowance | None = None
+) -> PreparedBatch:
+    """What a producer sent for one partition, checked, as the batch to append. Without an allowance all is allowed."""
     if len(data) >= BATCH_HEADER_BYTES and data[MAGIC_POSITION] == MAGIC_V2:
         max_message_bytes, compression_type, timestamp_type, before_max_ms, after_max_ms, is_compacted = rules
         header: BatchHeader = _new_tuple(BatchHeader, _unpack_header(data))
@@ -144,7 +196,12 @@ def prepare_for_append(data: Buffer, rules: AppendRules, produce_version: int, n
             and crc32c((view := memoryview(data))[CRC_START:]) == crc
         ):
             return _new_tuple(PreparedBatch, (header, view[BODY_START:]))
-    return _prepare(data, rules, produce_version, now_ms)
+    if allowance is None:
+        return _prepare(data, rules, produce_version, now_ms, None)
+    try:
+        return _prepare(data, rules, produce_version, now_ms, allowance)
+    except _TooMuchHereError:
+        raise RecordsToOpen(partial(_prepare, data, rules, produce_version, now_ms, None)) from None
 
 
 def prepare_own_batch(batch: Buffer) -> PreparedBatch:
@@ -152,22 +209,42 @@ def prepare_own_batch(batch: Buffer) -> PreparedBatch:
     return PreparedBatch(read_header(batch), memoryview(batch)[BODY_START:])
 
 
-def _prepare(data: Buffer, rules: AppendRules, produce_version: int, now_ms: int) -> PreparedBatch:
+class _TooMuchHereError(Exception):
+    """The allowance does not suffice."""
+
+
+def _prepare(
+    data: Buffer, rules: AppendRules, produce_version: int, now_ms: int, allowance: Allowance | None
+) -> PreparedBatch:
     """All the rest, and the refusals, in the order in which Kafka comes to them."""
-    frames = legacy.split_frames(data)
-    if not frames:
+    if not _is_one_batch(data):
+        _take(allowance, len(data))
+    first = next(legacy.iter_frames(data), None)
+    if first is None:
         raise _invalid("there is no whole record batch")
-    is_v2 = frames[0][MAGIC_POSITION] == MAGIC_V2
+    is_v2 = first[MAGIC_POSITION] == MAGIC_V2
     if produce_version >= PRODUCE_SENDS_ONE_V2_BATCH and not is_v2:
         raise _invalid(f"Produce {produce_version} takes record batches of format v2 only")
     if not is_v2:
-        return _prepare_message_set(frames, rules, now_ms)
-    header = read_header(frames[0])
+        return _prepare_message_set(data, rules, now_ms, allowance)
+    header = read_header(first)
     _check_codec(header.codec, produce_version)
-    if len(frames) > 1:
-        raise _invalid(f"{len(frames)} record batches where one is expected")
-    _check_batch(frames[0], header, rules)
-    return _prepare_v2(frames[0], header, rules, now_ms)
+    if len(first) < len(data) and (count := sum(1 for _ in legacy.iter_frames(data))) > 1:
+        raise _invalid(f"{count} record batches where one is expected")
+    _check_batch(first, header, rules)
+    return _prepare_v2(first, header, rules, now_ms, allowance)
+
+
+def _is_one_batch(data: Buffer) -> bool:
+    """Whether nothing has to be walked over to know that there is one batch."""
+    if len(data) < BATCH_HEADER_BYTES or data[MAGIC_POSITION] != MAGIC_V2:
+        return False
+    return LOG_OVERHEAD + int.from_bytes(data[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True) == len(data)
+
+
+def _take(allowance: Allowance | None, size: int, records: int = 0) -> None:
+    if allowance is not None and not allowance.take(size, records):
+        raise _TooMuchHereError
 
 
 def _check_batch(batch: memoryview, header: BatchHeader, rules: AppendRules) -> None:
@@ -200,21 +277,37 @@ def _records_max(codec: int, section_bytes: int) -> int:
     return section_bytes // RECORD_BYTES_MIN if codec == Codec.NONE else COMPRESSED_RECORDS_MAX
 
 
-def _prepare_v2(view: memoryview, header: BatchHeader, rules: AppendRules, now_ms: int) -> PreparedBatch:
+def _prepare_v2(
+    view: memoryview, header: BatchHeader, rules: AppendRules, now_ms: int, allowance: Allowance | None
+) -> PreparedBatch:
     _check_timestamp_type(header.is_log_append_time, header.max_timestamp, rules)
     target = rules.target_codec(header.codec)
     if rules.is_compacted or target != header.codec:
-        return _prepare_opened(view, header, target, rules, now_ms)
+        legacy.check_count(header.record_count)
+        _take(allowance, len(view), header.record_count)
+        data = _opened(lambda limit: records_data(view, header, limit=limit), rules, allowance)
+        return _prepare_opened(view, header, data, target, rules, now_ms)
     first = header.max_timestamp if header.is_log_append_time else header.base_timestamp
     _check_records(((first, True), (header.max_timestamp, True)), rules, now_ms)
     return _stored(view, header, _final_header(header, target, header.max_timestamp, rules, now_ms), None)
 
 
+def _opened(decompress_within: Callable[[int], Buffer], rules: AppendRules, allowance: Allowance | None) -> Buffer:
+    """What is in a batch, if that is not more than may be held."""
+    if allowance is None:
+        # Whoever lets larger batches in lets them be larger inside, too.
+        return decompress_within(min(DECOMPRESSED_BYTES_MAX, max(OPENED_BYTES_MAX, 2 * rules.max_message_bytes)))
+    try:
+        data = decompress_within(allowance.bytes_left)
+    except DecompressedTooLargeError:
+        raise _TooMuchHereError from None
+    _take(allowance, min(len(data), allowance.bytes_left))
+    return data
+
+
 def _prepare_opened(
-    view: memoryview, header: BatchHeader, target: int, rules: AppendRules, now_ms: int
+    view: memoryview, header: BatchHeader, data: Buffer, target: int, rules: AppendRules, now_ms: int
 ) -> PreparedBatch:
-    legacy.check_count(header.record_count)
-    data = records_data(view, header)
     outlines = outline_records(data, header.record_count)
     max_timestamp = _check_records(_timestamps_and_keys(outlines, header), rules, now_ms)
     final = _final_header(header, target, max_timestamp, rules, now_ms)
@@ -222,22 +315,63 @@ def _prepare_opened(
     return _within_size(prepared, rules)
 
 
-def _prepare_message_set(frames: Sequence[memoryview], rules: AppendRules, now_ms: int) -> PreparedBatch:
-    """Old formats become one v2 batch without producer id, compressed as they were unless the topic has a codec."""
-    messages = [_checked_message(frame, frames[0], rules) for frame in frames]
-    codec = next((message.codec for message in reversed(messages) if message.codec != Codec.NONE), int(Codec.NONE))
-    if codec != Codec.NONE:
-        if len(messages) > 1:
-            raise _invalid("a compressed message is not alone in its set")
-        messages = list(legacy.inner_messages(messages[0]))
-    records = [message.record for message in messages]
-    _check_records(((record.timestamp, record.key is not None) for record in records), rules, now_ms)
-    batch = build_batch(
-        renumber(records),
-        codec=rules.target_codec(codec),
-        log_append_time_ms=now_ms if rules.is_log_append_time else None,
-    )
-    return _within_size(prepare_own_batch(batch), rules)
+def _prepare_message_set(data: Buffer, rules: AppendRules, now_ms: int, allowance: Allowance | None) -> PreparedBatch:
+    """Old formats become one v2 batch without producer id, compressed as they were unless the topic has a codec.
+
+    Messages are taken one by one: as objects they would take twenty times their bytes.
+    """
+    frames = legacy.iter_frames(data)
+    first = next(frames)
+    message = _checked_message(first, first, rules)
+    rest = (_checked_message(frame, first, rules) for frame in frames)
+    if message.codec == Codec.NONE:
+        records = _NewRecords(chain((message,), map(_not_compressed, rest)))
+    else:
+        if any(True for _ in rest):
+            raise _not_alone()
+        inner = _opened(partial(legacy.decompressed, message), rules, allowance)
+        records = _NewRecords(legacy.inner_messages(message, inner))
+    max_timestamp = _check_records(records, rules, now_ms)
+    codec = rules.target_codec(message.codec)
+    header = records.header(codec, max_timestamp)
+    header, batch = reseal(_final_header(header, codec, max_timestamp, rules, now_ms), compress(codec, records.data))
+    return _within_size(PreparedBatch(header, memoryview(batch)[BODY_START:]), rules)
+
+
+class _NewRecords:
+    """Messages that become records of a batch while they are checked."""
+
+    def __init__(self, messages: Iterable[legacy.Message]) -> None:
+        self._messages = messages
+        self._count = 0
+        self._base_timestamp = NO_TIMESTAMP
+        self.data = bytearray()
+
+    def __iter__(self) -> Iterator[tuple[int, bool]]:
+        for index, message in enumerate(self._messages):
+            record = message.record
+            if index == 0:
+                self._base_timestamp = record.timestamp
+            encode_record_into(self.data, record._replace(offset=index), 0, self._base_timestamp)
+            self._count += 1
+            yield record.timestamp, record.key is not None
+
+    def header(self, codec: int, max_timestamp: int) -> BatchHeader:
+        """Without length and checksum."""
+        return BatchHeader(
+            0, 0, -1, MAGIC_V2, 0, codec, self._count - 1, self._base_timestamp, max_timestamp,
+            NO_PRODUCER_ID, -1, NO_SEQUENCE, self._count,
+        )  # fmt: skip  # the order of the bytes
+
+
+def _not_compressed(message: legacy.Message) -> legacy.Message:
+    if message.codec != Codec.NONE:
+        raise _not_alone()
+    return message
+
+
+def _not_alone() -> ApiError:
+    return _invalid("a compressed message is not alone in its set")
 
 
 def _checked_message(frame: memoryview, first: memoryview, rules: AppendRules) -> legacy.Message:

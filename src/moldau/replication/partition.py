@@ -22,7 +22,7 @@ from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
 from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.records.validate import AppendRules, prepare_for_append, prepare_own_batch
+from moldau.records.validate import Allowance, AppendRules, PreparedBatch, prepare_for_append, prepare_own_batch
 from moldau.replication.durability import ACKS_ALL
 from moldau.replication.followers import FollowerState
 from moldau.replication.lane import Lane
@@ -131,21 +131,34 @@ class Partition(Replica):
 
     # Appending
 
-    def append(self, records: Buffer, produce_version: int, acks: int, now_ms: int) -> AppendResult:
-        """Append what a producer sent."""
-        log = self.log
+    def append(
+        self, records: Buffer, produce_version: int, acks: int, now_ms: int, allowance: Allowance | None = None
+    ) -> AppendResult:
+        """Append what a producer sent. Raises RecordsToOpen if that takes more work than is allowed."""
+        self._check_writable(acks)
+        batch = prepare_for_append(records, self._rules, produce_version, now_ms, allowance)
+        return self._append(batch, len(records), now_ms)
+
+    def append_opened(self, batch: PreparedBatch, acks: int, now_ms: int) -> AppendResult:
+        """Append what became of RecordsToOpen: much may have changed meanwhile."""
+        self._check_writable(acks)
+        return self._append(batch, batch.size, now_ms)
+
+    def _check_writable(self, acks: int) -> None:
         if acks == ACKS_ALL and self.is_under_min_isr:
             raise self._too_few_replicas()
         if not self.is_led:
             raise self._not_leader()
-        batch = prepare_for_append(records, self._rules, produce_version, now_ms)
+
+    def _append(self, batch: PreparedBatch, size: int, now_ms: int) -> AppendResult:
+        log = self.log
         result = log.append_as_leader(batch, self.leader_epoch, now_ms)
         end = log.log_end_offset
         if self.sole:
             if end != self.high_watermark:
-                self.advance_high_watermark(end, len(records))
+                self.advance_high_watermark(end, size)
         elif not result.duplicate:
-            self.replicated_append(end, len(records))
+            self.replicated_append(end, size)
         return result
 
     def append_own(self, batch: bytes, now_ms: int) -> AppendResult:
