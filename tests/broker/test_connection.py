@@ -286,7 +286,7 @@ def test_who_was_answered_late_has_its_whole_time_to_ask_again() -> None:
     loop.time = lambda: loop.now
     waiting = SimpleNamespace(last_active=0.0, busy=True, close=lambda: closed.append(loop.now))
     config, _ = BrokerConfig.parse({"connections.max.idle.ms": "1000"})
-    listeners = Listeners(cast(Any, loop), lambda: config, cast(Any, None), cast(Any, None))
+    listeners = Listeners(cast(Any, loop), lambda: config, cast(Any, None))
     listeners._connections = cast(Any, [waiting])
     for loop.now, waiting.busy in ((5.0, True), (5.5, False), (6.0, False), (6.5, False)):
         listeners.close_idle()

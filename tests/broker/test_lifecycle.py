@@ -12,6 +12,7 @@ import pytest
 
 from moldau.broker.broker import Broker
 from moldau.broker.registration import BrokerStartError
+from moldau.cluster.changes import TopicChange
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.image import ClusterImage, PartitionImage
 from moldau.core.broker_config import BrokerConfig
@@ -277,6 +278,52 @@ async def test_a_topic_made_anew_while_a_broker_was_down_is_not_mixed_up_with_th
         assert replica is not None
         assert replica.log.log_end_offset == 1
         assert [path for each in cluster.directories(2) for path in each.glob(f"events-0.*{STRAY_SUFFIX}")]
+
+
+@in_loop
+async def test_a_log_whose_replicas_are_others_now_is_set_aside_and_not_deleted(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.create(1, 2)
+        cluster.produce(1, 9)
+        await until(lambda: cluster.led(1).high_watermark == 9)
+        await cluster.kill(2)
+        before = await cluster.until_state(lambda state: state.isr == (1,))
+        metadata = cluster.running[1].services.metadata
+        topic = metadata.image.topics["events"]
+        await metadata.write([TopicChange(topic.with_partition(0, before._replace(replicas=(1,))))])
+        await cluster.start(2)
+        assert [path for each in cluster.directories(2) for path in each.glob(f"events-0.*{STRAY_SUFFIX}")]
+
+
+@in_loop
+async def test_a_log_in_a_directory_that_was_not_ours_is_left_alone(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.create(1)
+        cluster.produce(1, 3)
+        await cluster.stop(1)
+        for directory in cluster.directories(1):
+            if (directory / "events-0").exists():
+                shutil.copytree(directory / "events-0", directory / "others-0")
+                (directory / "meta.properties").unlink()
+                home = directory
+        before = sorted(path.name for path in (home / "others-0").iterdir())
+        await cluster.start(1)
+        assert sorted(path.name for path in (home / "others-0").iterdir()) == before
+        assert cluster.led(1).log.log_end_offset == 3
+
+
+@in_loop
+async def test_a_link_in_the_place_where_siblings_take_turns_holds_nobody_up(tmp_path: Path) -> None:
+    (tmp_path / ".kafka-logs.moldau.lock").symlink_to(tmp_path / "elsewhere")
+    properties = {
+        "broker.id": "1",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(tmp_path / "kafka-logs-1"),
+    }
+    broker = Broker(BrokerConfig.parse(properties)[0])
+    await broker.start()
+    assert not (tmp_path / "elsewhere").exists()
+    await broker.stop()
 
 
 @in_loop

@@ -90,6 +90,13 @@ def test_a_broker_with_a_past_joins_nobody(files: MemoryFiles) -> None:
     assert choose_store(config_of("/tmp/kafka-logs-1", 1), files).path == "/tmp/kafka-logs-1/metadata.sqlite"
 
 
+@pytest.mark.parametrize("foreign", ["/tmp/kafka-logs", "/tmp/kafka-logs/metadata.sqlite"])
+def test_what_belongs_to_another_user_is_not_joined(files: MemoryFiles, foreign: str) -> None:
+    settle(files, "/tmp/kafka-logs", 0)
+    files.foreign.add(foreign)
+    assert choose_store(config_of("/tmp/kafka-logs-1", 1), files).path == "/tmp/kafka-logs-1/metadata.sqlite"
+
+
 def test_two_clusters_side_by_side_are_not_guessed_between(files: MemoryFiles) -> None:
     settle(files, "/tmp/kafka-logs", 0)
     settle(files, "/tmp/kafka-logs-1", 1)

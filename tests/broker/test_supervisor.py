@@ -17,8 +17,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from moldau.broker.supervisor import BrokerPlan, Supervisor, plan_brokers
-from moldau.core.config import ConfigError
 from moldau.core.memory_files import MemoryFiles
+from moldau.log.data_directory import DirectoryError
 
 DEADLINE_S = 60.0
 USAGE_ERROR = 2
@@ -75,7 +75,7 @@ def test_the_directory_of_a_single_broker_is_refused() -> None:
     files = MemoryFiles()
     files.make_directory("/d")
     files.write_atomically("/d/meta.properties", b"broker.id=1001\n")
-    with pytest.raises(ConfigError, match="single broker"):
+    with pytest.raises(DirectoryError, match="single broker"):
         plan_brokers(3, {"log.dirs": "/d"}, [], files)
 
 

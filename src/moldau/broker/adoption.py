@@ -1,7 +1,13 @@
-"""A data directory that Apache Kafka wrote becomes ours: its cluster id, its broker id, its topics with
-their configuration. And no producer id that Kafka gave away is given away again.
+"""A data directory and a metadata store: whether they belong together, and what becomes of one without the other.
 
-Only while the metadata store is new. Later a partition without a topic is a leftover of a deletion, not a find.
+A directory that Apache Kafka wrote becomes ours: its cluster id, its broker id, its topics with their configuration.
+And no producer id that Kafka gave away is given away again. Only while the metadata store is new: later a partition
+without a topic is a leftover of a deletion, not a find.
+
+A directory that was used with one store is not used with another. A store that is new, or has another cluster's id, or
+was made anew under the same id, is a typing mistake or a loss; its word that a topic is gone proves nothing. With
+`--adopt` a person says that the old one is lost: then topics nobody knows are made anew from what is on disk, and
+whatever else does not fit is left alone.
 """
 
 import logging
@@ -17,26 +23,64 @@ from moldau.core.broker_config import validate_dynamic
 from moldau.core.config import ConfigError
 from moldau.core.files import Files
 from moldau.core.topic_config import validate_overrides
-from moldau.log.data_directory import DataDirectory
+from moldau.log.data_directory import DataDirectory, DirectoryError
 from moldau.log.log import Log
 from moldau.log.manager import LogManager
+from moldau.protocol.errors import ApiError
 
 log = logging.getLogger(__name__)
 
 
 def recorded_identity(directories: Iterable[DataDirectory]) -> dict[str, str]:
-    """What `meta.properties` says, of the first directory that has one."""
-    return next((known for directory in directories if (known := directory.meta_properties())), {})
+    """What `meta.properties` says, of the first directory that has one; DirectoryError if another one contradicts."""
+    found: dict[str, str] = {}
+    where = ""
+    for directory in directories:
+        known = directory.meta_properties() if directory.failure is None else {}
+        for name in ("cluster.id", "broker.id", "node.id"):
+            if name in known and known[name] != found.get(name, known[name]):
+                raise DirectoryError(f"{where} belongs to {name} {found[name]}, and {directory.path} to {known[name]}")
+        found, where = (known, directory.path) if known and not found else (found, where)
+    return found
 
 
-async def keep_cluster_id(store: MetadataStore, identity: dict[str, str]) -> bool:
+def check_store(directories: Iterable[DataDirectory], place: str, cluster: bytes | None, *, adopt: bool) -> bool:
+    """Whether the store, whose node of the cluster id is `cluster`, is another than the directories were used with.
+
+    Raises DirectoryError for another cluster's, and unless `adopt` for any other. `place` says where the store is.
+    """
+    cluster_id = znodes.parse_cluster_id(cluster) if cluster is not None else None
+    store_id = znodes.parse_store_id(cluster) if cluster is not None else None
+    is_another = False
+    for directory in directories:
+        if directory.failure is not None:
+            continue
+        known, used_with = directory.meta_properties().get("cluster.id"), directory.store_id()
+        if None not in (known, cluster_id) and known != cluster_id:
+            raise DirectoryError(
+                f"{directory.path} belongs to cluster {known}, and {place} has the metadata of cluster {cluster_id}: "
+                "check log.dirs, metadata.store.path and zookeeper.connect"
+            )
+        if used_with is not None and used_with != store_id:
+            is_another = True
+            if not adopt:
+                what = "a new metadata store" if cluster is None else "another metadata store than it was used with"
+                raise DirectoryError(
+                    f"{directory.path} belongs to cluster {known}, and {place} is {what}: check metadata.store.path "
+                    "and zookeeper.connect; if the store is lost, start once with --adopt to make the topics anew "
+                    "from what is on disk"
+                )
+    return is_another
+
+
+async def keep_cluster_id(store: MetadataStore, identity: dict[str, str], store_id: str) -> bool:
     """Give a new store the cluster id that the directory has; whether the store is new."""
     if await store.get(znodes.CLUSTER_ID) is not None:
         return False
     if "cluster.id" in identity:
         await ensure_path(store, "/cluster")
         try:
-            await store.create(znodes.CLUSTER_ID, znodes.cluster_id_json(identity["cluster.id"]))
+            await store.create(znodes.CLUSTER_ID, znodes.cluster_id_json(identity["cluster.id"], store_id))
         except NodeExists:
             return False  # another broker was quicker
     return True
@@ -47,7 +91,14 @@ async def adopt(metadata: Metadata, logs: LogManager, files: Files, broker_id: i
     found = [KraftMetadata.read(files, directory.path) for directory in logs.directories]
     known = next((each for each in found if each is not None), None)
     for topic, partitions in _by_topic(logs).items():
-        await _adopt_topic(metadata, topic, partitions, _topic_configs(topic, known), broker_id)
+        if topic in metadata.image.topics:
+            continue  # another broker of a lost store was quicker
+        try:
+            await _adopt_topic(metadata, topic, partitions, _topic_configs(topic, known), broker_id)
+        except ApiError as error:
+            log.warning("topic %s is not made from what is on disk, which is left alone: %s", topic, error.message)
+            for each in partitions.values():
+                logs.leave_alone(each.topic_partition)
     for entity in ("", str(broker_id)) if known is not None else ():
         configs = known.broker_configs(entity) if known is not None else {}
         await metadata.set_broker_configs(entity, dict(_acceptable(configs, _check_broker_config(entity))))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import SystemRandom
 
-from moldau.broker.adoption import adopt, keep_cluster_id, recorded_identity
+from moldau.broker.adoption import adopt, check_store, keep_cluster_id, recorded_identity
 from moldau.broker.cleaning import Cleaning
 from moldau.broker.cluster_member import ClusterMember
 from moldau.broker.controlling import Controller
@@ -20,12 +20,22 @@ from moldau.broker.group_commit import committer
 from moldau.broker.groups import GroupCoordinator
 from moldau.broker.listeners import Listeners
 from moldau.broker.opening import OpeningThread
+from moldau.broker.ownership import check_directories
 from moldau.broker.refreshing import Refreshing
 from moldau.broker.registration import BrokerStartError
-from moldau.broker.store_choice import choose_store, lock_siblings, looks_for_siblings, open_store, remember
+from moldau.broker.store_choice import (
+    StorePlace,
+    choose_store,
+    lock_siblings,
+    looks_for_siblings,
+    open_store,
+    remember,
+)
+from moldau.broker.strays import StrayReason, why_stray
 from moldau.broker.tasks import Periodic
 from moldau.broker.watchdog import Watchdog
-from moldau.cluster.image import NO_TOPIC_ID, BrokerInfo, Endpoint
+from moldau.cluster import znodes
+from moldau.cluster.image import BrokerInfo, Endpoint
 from moldau.cluster.metadata import Metadata
 from moldau.cluster.store import MetadataStore, SessionState, StoreError
 from moldau.cluster.topic_names import INTERNAL_TOPICS
@@ -60,8 +70,12 @@ TAKING_OVER_MS = 2_000
 class Broker:
     """One broker, from `start` to `stop`."""
 
-    def __init__(self, config: BrokerConfig, *, clock: Clock | None = None, files: Files | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig, *, clock: Clock | None = None, files: Files | None = None, may_adopt: bool = False
+    ) -> None:
+        """`may_adopt`: a metadata store that is not the one the directories were used with is not refused."""
         self._config = config
+        self._may_adopt = may_adopt
         self._clock = clock or SystemClock()
         self._files = files or RealFiles(lambda delay_s, call: self._loop.call_later(delay_s, call))
         self._random = SystemRandom()
@@ -104,47 +118,71 @@ class Broker:
         return self._member.fetchers
 
     async def start(self) -> None:
-        """Open the data, then the ports."""
+        """Make sure of the directories, the ports and the store, in this order; only then touch the data."""
         self._loop = asyncio.get_running_loop()
         self.failed = asyncio.Event()
         try:
+            self._check_directories()
             self._logs.lock()
+            self._check_directories()  # again: nobody can change it any more
+            await self._bind()
             await self._open_store()
             await self._open_logs()
-            await self._bind()
             await self._join_cluster()
+            await self._listeners.accept(Dispatcher(self._services))
         except (DirectoryError, OSError, StoreError, BrokerStartError) as error:
             await self._release()
             raise BrokerStartError(_reason(error)) from error
         if self._config.bool("loop.watchdog.enable"):
             self.watchdog = Watchdog(self._loop)
             self.watchdog.start()
-        await self._listeners.accept()
         self._start_tasks()
+
+    def _check_directories(self) -> None:
+        names = ("metadata.store.path", "zookeeper.connect")
+        names_store = any(self._config.optional_string(name) for name in names)
+        check_directories(self._config.data_directories, self._files, names_store=names_store)
 
     async def _open_store(self) -> None:
         siblings = await self._turn_among_siblings()
         try:
             place = choose_store(self._config, self._files)
-            self.store = open_store(place, self._config, self._files)
             identity = recorded_identity(self._logs.directories)
-            self._is_new = await keep_cluster_id(self.store, identity)
+            if place.zookeeper is None and not self._files.exists(place.path):
+                self._check_store(place, None)  # before there is a file
+            self.store = open_store(place, self._config, self._files)
+            known = await self.store.get(znodes.CLUSTER_ID)
+            is_another = self._check_store(place, known.data if known is not None else None)
+            self._is_new = await keep_cluster_id(self.store, identity, znodes.id_text(os.urandom(16)))
+            self._adopts = self._is_new or is_another
             self._refreshing = Refreshing(self._loop, lambda: self._metadata.catch_up())
             self._metadata = Metadata(self.store, self._clock, os.urandom, self._refreshing.stale)
             await self._metadata.load()
             self.broker_id = await self._choose_broker_id(identity)
-            self._logs.claim(self.broker_id, self._metadata.image.cluster_id)
+            known = await self.store.get(znodes.CLUSTER_ID)
+            store_id = znodes.parse_store_id(known.data) if known is not None else None
+            self._logs.claim(self.broker_id, self._metadata.image.cluster_id, store_id)
             if place.is_joined:
                 remember(self._config, self._files, place)
         finally:
             if siblings is not None:
                 siblings.release()
 
+    def _check_store(self, place: StorePlace, cluster: bytes | None) -> bool:
+        where = f"ZooKeeper at {place.zookeeper}" if place.zookeeper is not None else place.path
+        return check_store(self._logs.directories, where, cluster, adopt=self._may_adopt)
+
     async def _turn_among_siblings(self) -> DirectoryLock | None:
         """New brokers side by side start one after the other, so that the second finds what the first has made."""
         deadline = self._loop.time() + SIBLINGS_START_S_MAX
         while looks_for_siblings(self._config, self._files) and self._loop.time() < deadline:
-            lock = lock_siblings(self._config, self._files)
+            try:
+                lock = lock_siblings(self._config, self._files)
+            except OSError as error:
+                log.warning(
+                    "another user may have made what new brokers take turns by (%s): not waiting for any", error
+                )
+                return None
             if lock is not None:
                 return lock
             await asyncio.sleep(SIBLINGS_LOOK_AGAIN_S)
@@ -184,23 +222,24 @@ class Broker:
         if self.store.session_state is SessionState.LOST:
             await self.store.reconnect()
             await self._metadata.reload()
-        if not self._is_new:
-            self._set_strays_aside()
-
-    def _set_strays_aside(self) -> None:
-        """Logs of topics that were deleted, or made anew, while this broker was down."""
-        topics = self._metadata.image.topics
         for each in self._logs:
-            if each.topic_partition.topic in self._metadata.image.unreadable_topics:
-                continue
-            topic = topics.get(each.topic_partition.topic)
-            if topic is None or {topic.topic_id, each.topic_id or topic.topic_id} - {topic.topic_id, NO_TOPIC_ID}:
-                log.warning("%s is of a topic that is gone: its directory is renamed", each.topic_partition)
-                self._logs.set_stray(each.topic_partition)
+            self._sort_out(each)
+
+    def _sort_out(self, each: Log) -> None:
+        """Set a log aside if it is proved that the cluster has no use for it: its topic was deleted or made anew, or
+        has other replicas now. Without proof it is left alone."""
+        reason = why_stray(self._metadata.image, each, self.broker_id)
+        if reason is None or (self._adopts and reason is StrayReason.TOPIC_GONE):
+            return
+        if self._adopts or not self._logs.was_ours(each.topic_partition):
+            log.warning("%s is left alone: %s, and it is not proved that it may go", each.directory, reason.value)
+            self._logs.leave_alone(each.topic_partition)
+        else:
+            log.warning("%s is a stray: %s; its directory is renamed", each.topic_partition, reason.value)
+            self._logs.set_stray(each.topic_partition)
 
     async def _bind(self) -> None:
-        services = self._services
-        self._listeners = Listeners(self._loop, lambda: services.config, Dispatcher(services), self._cold_reads)
+        self._listeners = Listeners(self._loop, self._config_now, self._cold_reads)
         advertised = {listener.name: listener for listener in self._config.advertised_listeners}
         self._endpoints: list[Endpoint] = []
         for listener in self._config.listeners:
@@ -210,6 +249,9 @@ class Broker:
             self._endpoints.append(endpoint)
             bound = Listener(listener.name, listener.host or "localhost", port, listener.security)
             self.addresses.append(str(bound))
+
+    def _config_now(self) -> BrokerConfig:
+        return self._services.config if hasattr(self, "_services") else self._config
 
     async def _join_cluster(self) -> None:
         rack = self._config.optional_string("broker.rack")
@@ -223,8 +265,10 @@ class Broker:
             on_failed=self._fail,
         )
         await self._member.register()
-        if self._is_new:
+        if self._adopts:
             await adopt(self._metadata, self._logs, self._files, self.broker_id)
+            for each in self._logs:
+                self._sort_out(each)
         self._member.take_part()
 
     def _patience_ms(self) -> int:

@@ -24,12 +24,11 @@ class Listeners:
         self,
         loop: asyncio.AbstractEventLoop,
         config: Callable[[], BrokerConfig],
-        dispatcher: Dispatcher,
         cold_reads: Executor,
     ) -> None:
         self._loop = loop
         self._config = config
-        self._dispatcher = dispatcher
+        self._dispatcher: Dispatcher
         self._cold_reads = cold_reads
         self._inputs = Inputs()
         self._servers: list[asyncio.Server] = []
@@ -54,8 +53,9 @@ class Listeners:
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 
-    async def accept(self) -> None:
-        """Let clients in."""
+    async def accept(self, dispatcher: Dispatcher) -> None:
+        """Let clients in, whose requests go to `dispatcher`."""
+        self._dispatcher = dispatcher
         for server in self._servers:
             await server.start_serving()
 

@@ -11,11 +11,13 @@ import sys
 from collections.abc import Sequence
 
 from moldau.broker.broker import Broker
+from moldau.broker.ownership import put_back, renamed_in
 from moldau.broker.registration import BrokerStartError
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.config import ConfigError
 from moldau.core.properties import parse_properties
 from moldau.core.real_files import RealFiles
+from moldau.log.data_directory import DirectoryError
 
 log = logging.getLogger("moldau")
 
@@ -39,15 +41,19 @@ def main(argv: Sequence[str]) -> int:
         config, unknown = BrokerConfig.parse(properties)
         if options.brokers < 1:
             raise ConfigError("--brokers", "must be at least 1")
+        if not _offer_to_put_back(config.data_directories, options):
+            return FAILED
         if options.brokers > 1:
             return _supervise(options, properties)
+    except DirectoryError as error:
+        return _complain(str(error), FAILED)
     except (ConfigError, OSError, ValueError) as error:
         return _complain(str(error), USAGE_ERROR)
     for name in unknown:
         log.warning("unknown property %s is ignored", name)
     _raise_open_files_limit()
     try:
-        return _new_event_loop().run_until_complete(_serve(config))
+        return _new_event_loop().run_until_complete(_serve(config, options.adopt))
     except BrokerStartError as error:
         return _complain(str(error), FAILED)
 
@@ -67,6 +73,14 @@ def argument_parser() -> argparse.ArgumentParser:
         "--brokers", metavar="N", type=int, default=1, help="run N brokers as one cluster, on neighbouring ports"
     )
     parser.add_argument("--override", metavar="KEY=VALUE", action="append", default=[], help="set one property")
+    parser.add_argument(
+        "--put-back",
+        action="store_true",
+        help="give data directories their names again that an earlier version changed",
+    )
+    parser.add_argument(
+        "--adopt", action="store_true", help="the metadata store is lost: make its topics anew from what is on disk"
+    )
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     return parser
 
@@ -112,20 +126,52 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def _supervise(options: argparse.Namespace, properties: dict[str, str]) -> int:
-    from moldau.broker.supervisor import plan_brokers, supervise  # a single broker starts without it
+    from moldau.broker.supervisor import plan_brokers, supervise, take_directories  # a single broker starts without it
 
+    files = RealFiles()
     shared = [options.properties] if options.properties is not None else []
     shared += [part for override in options.override for part in ("--override", override)]
-    plans = plan_brokers(options.brokers, properties, [*shared, "--log-level", options.log_level], RealFiles())
-    return _new_event_loop().run_until_complete(supervise(plans))
+    shared += ["--adopt"] if options.adopt else []
+    plans = plan_brokers(options.brokers, properties, [*shared, "--log-level", options.log_level], files)
+    locks = take_directories(options.brokers, properties, files)
+    try:
+        return _new_event_loop().run_until_complete(supervise(plans))
+    finally:
+        for lock in locks:
+            lock.release()
 
 
-async def _serve(config: BrokerConfig) -> int:
+def _offer_to_put_back(directories: Sequence[str], options: argparse.Namespace) -> bool:
+    """Whether the start may go on: no data directory is called a stray partition, or all have their names again."""
+    files = RealFiles()
+    renamed = [each for path in directories for each in renamed_in(path, files)]
+    if not renamed:
+        return True
+    for each in renamed:
+        _complain(f"{each.path} is a broker's data directory that an earlier version renamed", FAILED)
+    if not options.put_back and not _ask("Put them back?"):
+        _complain("the same command with --put-back gives them their names again", FAILED)
+        return False
+    put_back(renamed, files)
+    for each in renamed:
+        _complain(f"{each.original} is back", os.EX_OK)
+    return True
+
+
+def _ask(question: str) -> bool:
+    """What a person at the terminal says; no where there is none."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201  where a person looks
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+async def _serve(config: BrokerConfig, may_adopt: bool) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stop.set)
-    broker = Broker(config)
+    broker = Broker(config, may_adopt=may_adopt)
     await broker.start()
     _collect_rarely()
     print(f"moldau: broker {broker.broker_id} is ready at {', '.join(broker.addresses)}", flush=True)  # noqa: T201  a promise

@@ -7,6 +7,7 @@ a new one in the first data directory.
 A sibling is what three properties files on one machine make: directories side by side with names that differ in a
 trailing `-<digits>` alone (`/tmp/kafka-logs`, `/tmp/kafka-logs-1`), of brokers with another `broker.id`. Only a
 broker with a number of its own and without a past looks for one. Those that start at the same moment take turns.
+What belongs to another user is no sibling: in `/tmp` anybody may make a directory of any name.
 """
 
 import logging
@@ -60,7 +61,7 @@ def open_store(place: StorePlace, config: BrokerConfig, files: Files) -> Metadat
 
         connection_timeout_ms = config.optional_int("zookeeper.connection.timeout.ms")
         return ZooKeeperStore(place.zookeeper, config.int("zookeeper.session.timeout.ms"), connection_timeout_ms)
-    files.make_directory(os.path.dirname(os.path.abspath(place.path)))
+    files.make_directory(os.path.dirname(os.path.abspath(place.path)), private=True)
     return EmbeddedStore(place.path, session_timeout_ms=config.int("broker.session.timeout.ms"))
 
 
@@ -72,7 +73,10 @@ def looks_for_siblings(config: BrokerConfig, files: Files) -> bool:
 
 
 def lock_siblings(config: BrokerConfig, files: Files) -> DirectoryLock | None:
-    """The lock under which new siblings start one after the other; None while another has it."""
+    """The lock under which new siblings start one after the other; None while another has it.
+
+    Raises OSError where another user has put something in its place.
+    """
     parent, name = _place(config)
     files.make_directory(parent)
     return files.lock(f"{parent}/.{_stem(name)}.moldau.lock")
@@ -110,13 +114,16 @@ def _sibling_store(config: BrokerConfig, files: Files) -> str | None:
 
 def _store_of(directory: str, broker_id: int, files: Files) -> str | None:
     """The store that another broker's directory leads to."""
-    if not files.exists(f"{directory}/{META_PROPERTIES_FILE}"):
+    if not files.exists(f"{directory}/{META_PROPERTIES_FILE}") or not files.is_ours(directory):
         return None
     properties = parse_properties(files.read(f"{directory}/{META_PROPERTIES_FILE}").decode())
     if (properties.get("broker.id") or properties.get("node.id")) == str(broker_id):
         return None
     own = f"{directory}/{METADATA_FILE}"
-    return own if files.exists(own) else _location(directory, files)
+    store = own if files.exists(own) else _location(directory, files)
+    if store is None or not files.exists(store):
+        return store
+    return store if files.is_ours(store) else None
 
 
 def _place(config: BrokerConfig) -> tuple[str, str]:

@@ -15,11 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from moldau.broker.ownership import brokers_in, check_cluster_directories, lock_cluster_directory
 from moldau.broker.store_choice import METADATA_FILE
 from moldau.core.broker_config import BrokerConfig, Listener
-from moldau.core.config import ConfigError
-from moldau.core.files import Files
-from moldau.log.data_directory import META_PROPERTIES_FILE
+from moldau.core.files import DirectoryLock, Files
 
 log = logging.getLogger("moldau")
 
@@ -187,17 +186,29 @@ def _die_with_parent() -> None:
 def plan_brokers(count: int, properties: Mapping[str, str], shared: Sequence[str], files: Files) -> list[BrokerPlan]:
     """Brokers 1 to `count` on neighbouring ports, each with a directory of its own below those that `properties` name.
 
-    `shared` is handed to each: the properties' file and what was set beside it. Raises ConfigError.
+    `shared` is handed to each: the properties' file and what was set beside it. Raises ConfigError, and DirectoryError
+    where a directory is not one for several brokers.
     """
     config = BrokerConfig(properties)
     data = config.data_directories[0]
-    if files.exists(f"{data}/{META_PROPERTIES_FILE}"):
-        raise ConfigError("log.dirs", f"{data} is the directory of a single broker: choose another one for several")
+    check_cluster_directories(config.data_directories, files)
     own = {"metadata.store.path": f"{data}/{METADATA_FILE}", **_offsets_topic(count, config)}
     ports = _FreePorts()
     return [
         _plan(number, config, {**own, **_addresses(config, number, ports)}, shared) for number in range(1, count + 1)
     ]
+
+
+def take_directories(count: int, properties: Mapping[str, str], files: Files) -> list[DirectoryLock]:
+    """Lock and mark the directories above those of the brokers, until this process ends. Raises DirectoryError."""
+    directories = BrokerConfig(properties).data_directories
+    for path in directories:
+        before = brokers_in(path, files)
+        if before > count:
+            log.warning(
+                "%s has %d brokers: what only the last %d of them have is not served", path, before, before - count
+            )
+    return [lock_cluster_directory(path, count, files) for path in directories]
 
 
 def _plan(number: int, config: BrokerConfig, own: Mapping[str, str], shared: Sequence[str]) -> BrokerPlan:

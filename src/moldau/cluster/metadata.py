@@ -417,7 +417,7 @@ class Metadata:
 
     async def _ensure_cluster_id(self) -> None:
         if await self._store.get(znodes.CLUSTER_ID) is None:
-            data = znodes.cluster_id_json(znodes.id_text(self.new_id()))
+            data = znodes.cluster_id_json(znodes.id_text(self.new_id()), znodes.id_text(self.new_id()))
             try:
                 await self._store.create(znodes.CLUSTER_ID, data)
             except NodeExists:

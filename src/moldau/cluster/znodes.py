@@ -251,12 +251,19 @@ def _parse_endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
     return Endpoint(listener, host.strip("[]"), int(port), protocols.get(listener, listener))
 
 
-def cluster_id_json(cluster_id: str) -> bytes:
-    return _dump({"version": "1", "id": cluster_id})
+def cluster_id_json(cluster_id: str, store_id: str) -> bytes:
+    """`store_id` tells this store from another one that was given the same cluster id; Kafka does not look at it."""
+    return _dump({"version": "1", "id": cluster_id, "store": store_id})
 
 
 def parse_cluster_id(data: bytes) -> str:
     return str(json.loads(data)["id"])
+
+
+def parse_store_id(data: bytes) -> str | None:
+    """None where Apache Kafka, or an earlier version of this broker, made the store."""
+    found = json.loads(data).get("store")
+    return None if found is None else str(found)
 
 
 def controller_json(broker_id: int, now_ms: int) -> bytes:

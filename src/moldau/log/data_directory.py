@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 META_PROPERTIES_FILE = "meta.properties"
+STORE_FILE = "metadata.properties"
+"""Which metadata store a data directory was used with."""
 NEW_DIRECTORY_FILE = ".new"
 """In a data directory that has not been part of a cluster yet: nothing that the cluster counts on is in it."""
 
@@ -70,6 +72,8 @@ class DataDirectory:
         self.directory_id: str | None = None
         self.is_new = False
         """Whether it was given its id at this start, or at one that did not get as far as `is_known`."""
+        self.was_ours = False
+        """Whether it belonged to this cluster before this start: only then a topic that is gone proves a stray."""
         self.recovery_points = OffsetCheckpoint(files, f"{path}/recovery-point-offset-checkpoint")
         self.high_watermarks = OffsetCheckpoint(files, f"{path}/replication-offset-checkpoint")
         self._written_high_watermarks: dict[TopicPartition, int] | None = None
@@ -87,12 +91,21 @@ class DataDirectory:
             self._lock.release()
             self._lock = None
 
-    def claim(self, broker_id: int, cluster_id: str, new_uuid: Callable[[], bytes]) -> None:
-        """Check that the directory belongs to this broker of this cluster; a new one does from now on."""
+    def check_owner(self, broker_id: int, cluster_id: str) -> None:
+        """Raise DirectoryError if the directory belongs to another broker; changes nothing."""
         known = self.meta_properties()
-        self.is_new = not known or self._files.exists(f"{self.path}/{NEW_DIRECTORY_FILE}")
         _check_owner(self.path, known, "cluster.id", cluster_id)
         _check_owner(self.path, known, "node.id" if "node.id" in known else "broker.id", str(broker_id))
+
+    def claim(
+        self, broker_id: int, cluster_id: str, new_uuid: Callable[[], bytes], store_id: str | None = None
+    ) -> None:
+        """A new directory belongs to this broker of this cluster, and any to this store, from now on."""
+        known = self.meta_properties()
+        self.is_new = not known or self._files.exists(f"{self.path}/{NEW_DIRECTORY_FILE}")
+        self.was_ours = known.get("cluster.id") == cluster_id
+        if store_id is not None and store_id != self.store_id():
+            self._files.write_atomically(f"{self.path}/{STORE_FILE}", f"version=0\nstore.id={store_id}\n".encode())
         if "directory.id" in known and ("broker.id" in known or "node.id" in known) and "cluster.id" in known:
             self.directory_id = known["directory.id"]
             return
@@ -112,7 +125,14 @@ class DataDirectory:
             self._files.sync_directory(self.path)  # or a power cut would put logs in doubt that were made since
 
     def meta_properties(self) -> dict[str, str]:
-        path = f"{self.path}/{META_PROPERTIES_FILE}"
+        return self._properties(META_PROPERTIES_FILE)
+
+    def store_id(self) -> str | None:
+        """The id of the metadata store that the directory was last used with; None if nobody wrote it down."""
+        return self._properties(STORE_FILE).get("store.id")
+
+    def _properties(self, name: str) -> dict[str, str]:
+        path = f"{self.path}/{name}"
         if not self._files.exists(path):
             return {}
         return dict(parse_properties(self._files.read(path).decode()))

@@ -82,13 +82,16 @@ class LogManager:
         """Take the directories; DirectoryError if another broker has one."""
         for directory in self.directories:
             self._start(directory, DataDirectory.lock)
+        for directory in self._online():
             self._start(directory, lambda each: each.ballast.look_first())
         self._need_one()
 
-    def claim(self, broker_id: int, cluster_id: str) -> None:
-        """Check `meta.properties`, or write it; DirectoryError if a directory belongs to another broker."""
+    def claim(self, broker_id: int, cluster_id: str, store_id: str | None = None) -> None:
+        """Check `meta.properties` of all, then write it where it is missing; DirectoryError if one is another's."""
         for directory in self._online():
-            self._start(directory, lambda each: each.claim(broker_id, cluster_id, self._new_uuid))
+            self._start(directory, lambda each: each.check_owner(broker_id, cluster_id))
+        for directory in self._online():
+            self._start(directory, lambda each: each.claim(broker_id, cluster_id, self._new_uuid, store_id))
         self._need_one()
 
     @property
@@ -248,6 +251,11 @@ class LogManager:
     def checkpointed_high_watermark(self, partition: TopicPartition) -> int:
         """As it was written down before the start; 0 where nothing is known."""
         return self._high_watermarks.get(partition, 0)
+
+    def was_ours(self, partition: TopicPartition) -> bool:
+        """Whether the directory of a partition belonged to this cluster before this start."""
+        directory = self._homes.get(partition)
+        return directory is not None and directory.was_ours
 
     def home_of(self, partition: TopicPartition) -> str | None:
         """The data directory that a partition is in."""

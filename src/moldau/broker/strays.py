@@ -1,0 +1,33 @@
+"""Which of the logs on disk the cluster has no use for any more."""
+
+from enum import Enum
+
+from moldau.cluster.image import NO_TOPIC_ID, ClusterImage
+from moldau.log.log import Log
+
+
+class StrayReason(Enum):
+    """What the image says about a log that was found on disk."""
+
+    TOPIC_GONE = "its topic is gone"
+    TOPIC_MADE_ANEW = "its topic was deleted and made anew"
+    NOT_A_REPLICA = "this broker is not a replica of it any more"
+
+
+def why_stray(image: ClusterImage, log: Log, broker_id: int) -> StrayReason | None:
+    """Why the cluster has no use for a log; None if it has."""
+    name, index = log.topic_partition
+    if name in image.unreadable_topics:
+        return None
+    topic = image.topics.get(name)
+    if topic is None:
+        return StrayReason.TOPIC_GONE
+    if (
+        log.topic_id is not None
+        and NO_TOPIC_ID not in (log.topic_id, topic.topic_id)
+        and log.topic_id != topic.topic_id
+    ):
+        return StrayReason.TOPIC_MADE_ANEW
+    if index >= len(topic.partitions) or broker_id not in topic.partitions[index].replicas:
+        return StrayReason.NOT_A_REPLICA
+    return None
