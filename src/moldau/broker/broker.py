@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import SystemRandom
+from typing import Any
 
 from moldau.broker.adoption import adopt, check_store, keep_cluster_id, recorded_identity
 from moldau.broker.cleaning import Cleaning
@@ -43,6 +44,7 @@ from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock, SystemClock
 from moldau.core.files import DirectoryLock, Files
 from moldau.core.ids import BrokerId, TopicPartition
+from moldau.core.invariants import InvariantError
 from moldau.core.listeners import Listener
 from moldau.core.real_files import RealFiles
 from moldau.core.topic_config import TopicConfig
@@ -356,6 +358,14 @@ class Broker:
     def _partitions_failed(self, partitions: list[TopicPartition]) -> None:
         if self._periodic:  # else the start is under way and sees for itself
             self._member.directory_failed(partitions)
+
+    def unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An exception that nobody caught, for the loop of a process with this broker alone. If it says that we broke a
+        promise of our own, and no partition has stopped for it, then the broker does."""
+        loop.default_exception_handler(context)
+        error = context.get("exception")
+        if isinstance(error, InvariantError):
+            self._fail(f"the broker ends: {error}")
 
     def _fail(self, reason: str) -> None:
         log.critical("%s", reason)

@@ -172,6 +172,7 @@ async def _serve(config: BrokerConfig, may_adopt: bool) -> int:
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stop.set)
     broker = Broker(config, may_adopt=may_adopt)
+    loop.set_exception_handler(broker.unhandled)
     await broker.start()
     _collect_rarely()
     print(f"moldau: broker {broker.broker_id} is ready at {', '.join(broker.addresses)}", flush=True)  # noqa: T201  a promise

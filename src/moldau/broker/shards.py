@@ -23,6 +23,7 @@ from moldau.coordinators.records import CoordinatorRecord, decode_record, encode
 from moldau.coordinators.runtime import Shard
 from moldau.coordinators.timers import Expire
 from moldau.coordinators.world import World
+from moldau.core.invariants import InvariantError
 from moldau.handlers.context import Services
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
@@ -181,6 +182,9 @@ class ShardHost:
             outcome, promise = decide(self.shard)
         except ApiError as error:
             return refused(error)
+        except InvariantError:
+            self._broken()
+            return refused(ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator's state is broken"))
         if not outcome.records and not self._gathered and not self._in_flight:
             outcome.committed(0)
             outcome = NOTHING
@@ -353,7 +357,17 @@ class ShardHost:
 
     def _expire(self, expire: Expire) -> None:
         if self.state is State.ACTIVE:
-            self.apply(expire())
+            try:
+                outcome = expire()
+            except InvariantError:
+                self._broken()
+            else:
+                self.apply(outcome)
+
+    def _broken(self) -> None:
+        """What is in memory contradicts itself: it is given up, and read again from the log, which does not."""
+        log.exception("%s: the state of its groups is broken", self.partition.topic_partition)
+        self._give_up(State.FAILED)
 
     # The end
 

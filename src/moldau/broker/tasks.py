@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from moldau.core.invariants import InvariantError
+
 log = logging.getLogger(__name__)
 
 
@@ -29,6 +31,8 @@ class Periodic:
     def _run(self) -> None:
         try:
             self._work()
+        except InvariantError as error:
+            self._loop.call_exception_handler({"message": f"{self._work.__qualname__} failed", "exception": error})
         except Exception:
             log.exception("%s failed; it is tried again at the next interval", self._work.__qualname__)
         self._schedule()

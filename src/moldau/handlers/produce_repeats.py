@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
 
+from moldau.core.invariants import InvariantError
 from moldau.handlers.context import RequestContext
 from moldau.handlers.later import Later
 from moldau.handlers.opening import append_opened
@@ -240,6 +241,8 @@ class ProduceRepeats:
                     is_committed = False
         except ApiError as error:
             failed = error  # its batch may carry an offset by now: no other way would take it
+        except InvariantError as error:
+            failed = lane.log.stop(error)
         if len(offsets) == len(targets) and (known.acks != ACKS_ALL or (is_committed and not known.is_synced)):
             parts.append(known.answer_tail)
             return b"".join(parts)

@@ -15,6 +15,7 @@ from moldau.core.clock import Clock
 from moldau.core.file_errors import is_full, passes
 from moldau.core.files import Buffer, FileRegion, Files
 from moldau.core.ids import TopicPartition
+from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
 from moldau.log.checkpoints import CheckpointError, read_topic_id, write_topic_id
 from moldau.log.data_directory import TOPIC_ID_FILE
@@ -99,6 +100,7 @@ class Log:
         self.doomed: list[DoomedFile] = []
         self.failure: OSError | None = None
         self.on_failure: FailureListener | None = None
+        self.on_stopped: Callable[[Log], None] | None = None
         self.is_full = False
         self._to_sync = dict.fromkeys(loaded.segments.from_offset(loaded.recovery_point)[:-1])
         self._directory_changed = False
@@ -606,6 +608,16 @@ class Log:
             self.failure = error
             if self.on_failure is not None:
                 self.on_failure(self, error)
+        return self._unavailable()
+
+    def stop(self, error: InvariantError) -> ApiError:
+        """A promise of ours is broken: this partition is offline from now on, its directory is not. Returns what to
+        raise. The next start recovers the log."""
+        if self.failure is None:
+            self.failure = OSError(errno.ENOTRECOVERABLE, str(error), self.directory)
+            logger.critical("%s is offline: %s", self.topic_partition, error, exc_info=error)
+            if self.on_stopped is not None:
+                self.on_stopped(self)
         return self._unavailable()
 
     def retire(self) -> None:

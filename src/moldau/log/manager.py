@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 FOREVER_MS = 1 << 62
 
 OfflineListener = Callable[[str, Sequence[Log]], None]
-"""Told the path of a data directory that failed, and its logs; may be called in the thread of a sync."""
+"""Told the path of a data directory that failed, and its logs; or one log that was stopped. May be called in the thread
+of a sync."""
 
 
 class LogManager:
@@ -163,6 +164,7 @@ class LogManager:
         )
 
     def _add(self, directory: DataDirectory, opened: Log) -> None:
+        opened.on_stopped = lambda stopped: self._tell_offline(directory, [stopped])
         self._logs[opened.topic_partition] = opened
         self._homes[opened.topic_partition] = directory
         self._counts[directory] += 1
@@ -463,6 +465,9 @@ class LogManager:
         log.error("%s is offline with %d partitions: %s", directory.path, len(logs), error)
         for each in logs:
             each.fail(error)
+        self._tell_offline(directory, logs)
+
+    def _tell_offline(self, directory: DataDirectory, logs: Sequence[Log]) -> None:
         if self._on_offline is not None:
             self._on_offline(directory.path, logs)
 

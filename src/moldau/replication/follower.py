@@ -8,6 +8,7 @@ import logging
 from collections import deque
 
 from moldau.core.files import Buffer
+from moldau.core.invariants import InvariantError
 from moldau.log.leader_epochs import NO_EPOCH
 from moldau.log.log import Log
 from moldau.records.batch import BATCH_HEADER_BYTES, read_header
@@ -34,19 +35,23 @@ class FollowedPartition(Replica):
         """Append what the leader sent and move with its high watermark and log start; the bytes appended."""
         log = self.log
         size = 0
-        if len(records) >= BATCH_HEADER_BYTES:
-            if log.log_end_offset in (log.log_start_offset, leader_log_start):
-                size = self._append_first(records, now_ms)
-            else:
-                size = log.append_as_follower(records, now_ms)
-        end = log.log_end_offset
-        if size:
-            self._count(end, size)
-        committed = leader_high_watermark if leader_high_watermark < end else end
-        if committed > self.high_watermark:
-            self._advance_high_watermark(committed)
-        if leader_log_start > log.log_start_offset:
-            log.advance_log_start(min(leader_log_start, self.high_watermark))
+        try:
+            if len(records) >= BATCH_HEADER_BYTES:
+                if log.log_end_offset in (log.log_start_offset, leader_log_start):
+                    size = self._append_first(records, now_ms)
+                else:
+                    size = log.append_as_follower(records, now_ms)
+            end = log.log_end_offset
+            if size:
+                self._count(end, size)
+            committed = leader_high_watermark if leader_high_watermark < end else end
+            if committed > self.high_watermark:
+                self._advance_high_watermark(committed)
+            if leader_log_start > log.log_start_offset:
+                log.advance_log_start(min(leader_log_start, self.high_watermark))
+            self.check()
+        except InvariantError as error:
+            raise log.stop(error) from error
         return size
 
     def _append_first(self, records: Buffer, now_ms: int) -> int:
@@ -62,6 +67,7 @@ class FollowedPartition(Replica):
         log.truncate_fully_and_start_at(first.base_offset)
         size = log.append_as_follower(records, now_ms)
         log.advance_log_start(start)
+        self.high_watermark = max(self.high_watermark, log.log_start_offset)
         return size
 
     def _count(self, end: int, size: int) -> None:
@@ -101,7 +107,7 @@ class FollowedPartition(Replica):
             logger.warning("%s starts over at %d: its leader has nothing before it", self.topic_partition, log_start)
             log.truncate_fully_and_start_at(log_start)
             self._uncommitted.clear()
-            self.high_watermark = log_start
+            self.high_watermark = log.log_start_offset
         elif log_end < log.log_end_offset:
             self._truncate_to(log_end)
 
@@ -115,7 +121,10 @@ class FollowedPartition(Replica):
             )  # fmt: skip
         elif offset < log.log_end_offset:
             logger.info("%s is cut from %d to %d", self.topic_partition, log.log_end_offset, offset)
-        log.truncate_to(offset)
+        try:
+            log.truncate_to(offset)
+        except InvariantError as error:
+            raise log.stop(error) from error
         uncommitted = self._uncommitted
         while uncommitted and uncommitted[-1][0] > log.log_end_offset:
             uncommitted.pop()

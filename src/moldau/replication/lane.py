@@ -72,7 +72,7 @@ class Lane:
         """Append the batch that is `frame[start:stop]` and return its offset; None: it is not plain, nothing was done.
 
         It came with a version of Produce that may carry any codec. In a frame that can be written to it gets its offset
-        in place.
+        in place. Raises ApiError if the disk does not take it, InvariantError if the partition must stop.
         """
         size = stop - start
         if not BATCH_HEADER_BYTES <= size <= self._bytes_max:
@@ -132,10 +132,11 @@ class Lane:
         partition = self.partition
         if not partition.sole:
             partition.replicated_append(end, size)
-        elif partition.waiters:
+        elif partition.waiters or partition.high_watermark > base_offset:  # the latter must not be, and is told there
             partition.advance_high_watermark(end, size)
         else:
             partition.high_watermark = end
         if len(unsettled) >= UNSETTLED_MAX:
             segment.settle()
+            partition.check()
         return base_offset

@@ -152,25 +152,23 @@ class Partition(Replica):
 
     def _append(self, batch: PreparedBatch, size: int, now_ms: int) -> AppendResult:
         log = self.log
-        result = log.append_as_leader(batch, self.leader_epoch, now_ms)
-        end = log.log_end_offset
-        if self.sole:
-            if end != self.high_watermark:
-                self.advance_high_watermark(end, size)
-        elif not result.duplicate:
-            self.replicated_append(end, size)
+        try:
+            result = log.append_as_leader(batch, self.leader_epoch, now_ms)
+            end = log.log_end_offset
+            if self.sole:
+                if end != self.high_watermark:
+                    self.advance_high_watermark(end, size)
+            elif not result.duplicate:
+                self.replicated_append(end, size)
+            self.check()
+        except InvariantError as error:
+            raise log.stop(error) from error
         return result
 
     def append_own(self, batch: bytes, now_ms: int) -> AppendResult:
         """Append a batch that the broker itself made, with acks=all: a coordinator's records."""
         self.check_own(len(batch))
-        result = self.log.append_as_leader(prepare_own_batch(batch), self.leader_epoch, now_ms)
-        end = self.log.log_end_offset
-        if self.sole:
-            self.advance_high_watermark(end, len(batch))
-        else:
-            self.replicated_append(end, len(batch))
-        return result
+        return self._append(prepare_own_batch(batch), len(batch), now_ms)
 
     def check_own(self, batch_bytes: int) -> None:
         """Raise what `append_own` would: for one who wants to know before the batch is made."""
@@ -232,6 +230,7 @@ class Partition(Replica):
             if follower.log_end_offset < end:
                 end = follower.log_end_offset
         if end <= self.high_watermark or self.is_under_min_isr:
+            self._stop_if_broken()
             return
         uncommitted, size = self._uncommitted, 0
         while uncommitted and uncommitted[0][0] <= end:
@@ -239,6 +238,12 @@ class Partition(Replica):
         self.advance_high_watermark(end, size)
         while self._commits and self._commits[0][0] <= end:  # whoever is told may append, or wait, or forget
             heappop(self._commits)[2].committed(self, ErrorCode.NONE)
+
+    def _stop_if_broken(self) -> None:
+        try:
+            self.check()
+        except InvariantError as error:
+            self.log.stop(error)
 
     def wait_for_commit(self, next_offset: int, waiter: CommitWaiter) -> None:
         """Tell `waiter` once all below `next_offset` is committed, or cannot be by this leader."""
@@ -379,6 +384,7 @@ class Partition(Replica):
                 f"the high watermark is {self.high_watermark}",
             )
         if self.log.advance_log_start(offset):
+            self._stop_if_broken()
             for waiter in tuple(self.replica_waiters):
                 waiter.grown(self)
         return self.log.log_start_offset

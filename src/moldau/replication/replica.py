@@ -8,6 +8,7 @@ from typing import Protocol
 
 from moldau.core.files import FileRegion
 from moldau.core.ids import TopicPartition
+from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -39,6 +40,15 @@ class Replica:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.topic_partition}, epoch {self.leader_epoch}, hw {self.high_watermark})"
+
+    def check(self) -> None:
+        """Raise InvariantError unless log start <= high watermark <= log end.
+
+        The last stable offset cannot be elsewhere than between the first two: see how the log finds it.
+        """
+        log, high_watermark = self.log, self.high_watermark
+        if not log.log_start_offset <= high_watermark <= log.log_end_offset:
+            raise InvariantError(f"the high watermark {high_watermark} is outside of {log}")
 
     def configure(self, config: TopicConfig) -> None:
         """The topic's configuration is this one from now on."""
