@@ -193,6 +193,8 @@ class Machine:
         self._cluster = ClusterInThread(self._root, BROKERS, PROPERTIES, files=self._disk)
         self._names = [TopicPartition(topic, index) for topic in TOPICS for index in range(PARTITIONS)]
         self._rounds = 0
+        self.disks_lost = 0
+        self.leaders_lost = 0
 
     @property
     def acknowledged(self) -> int:
@@ -224,8 +226,7 @@ class Machine:
         time.sleep(self._chance.uniform(LOAD_S_MIN, LOAD_S_MAX))
         self._trouble()
         self._cut(senders)
-        spare = self._spare_disks() if wipe else []
-        self._replace_disks(self._chance.choice(spare) if spare else None)
+        self._replace_disks(self._disk_to_lose() if wipe else None)
         self._start_brokers()
         missing = self._wait(self._is_whole, "that every partition is led and every replica in sync")
         return missing or self._check()
@@ -261,12 +262,20 @@ class Machine:
         for sender in senders:
             sender.stop()
 
-    def _spare_disks(self) -> list[int]:
-        """Brokers that are nowhere the only one in sync: what only one disk has is gone with it."""
+    def _disk_to_lose(self) -> int | None:
+        """Of a broker that is nowhere the only one in sync: what only one disk has is gone with it."""
         with closing(sqlite3.connect(self._left / STORE_FILE)) as store:
             rows = store.execute("SELECT data FROM node WHERE path LIKE '/brokers/topics/%/state'").fetchall()
-        needed = {isr[0] for (data,) in rows if len(isr := json.loads(data)["isr"]) == 1}
-        return sorted(set(self._cluster.brokers) - needed)
+        states = [json.loads(data) for (data,) in rows]
+        needed = {state["isr"][0] for state in states if len(state["isr"]) == 1}
+        spare = sorted(set(self._cluster.brokers) - needed)
+        if not spare:
+            return None
+        led = {number: sum(state["leader"] == number for state in states) for number in spare}
+        lost = max(spare, key=lambda number: led[number]) if self._chance.random() < 0.5 else self._chance.choice(spare)
+        self.disks_lost += 1
+        self.leaders_lost += led[lost]
+        return lost
 
     def _replace_disks(self, wiped: int | None) -> None:
         shutil.rmtree(self._root)
@@ -369,7 +378,7 @@ def run(seed: int, cuts: int, wiped: int, say: Callable[[str], None] = lambda _:
     """So many cuts, then so many with a disk that is empty afterwards; what was wrong in the first that failed."""
     chance = random.Random(seed)
     kinds = [False] * cuts + [True] * wiped
-    acknowledged = 0
+    acknowledged, disks, leaders = 0, 0, 0
     for start in range(0, len(kinds), ROUNDS_PER_CLUSTER):
         with machine(chance) as running:
             for number, wipe in enumerate(kinds[start : start + ROUNDS_PER_CLUSTER], start + 1):
@@ -378,7 +387,8 @@ def run(seed: int, cuts: int, wiped: int, say: Callable[[str], None] = lambda _:
                     return [f"round {number} of seed {seed}{', one disk empty' if wipe else ''}", *complaints]
                 say(f"round {number}{' (one disk empty)' if wipe else ''}: {running.acknowledged} acknowledged so far")
             acknowledged += running.acknowledged
-    say(f"seed {seed}: {cuts} cuts and {wiped} with an empty disk, {acknowledged} records acknowledged, none missing")
+            disks, leaders = disks + running.disks_lost, leaders + running.leaders_lost
+    say(f"seed {seed}: {len(kinds)} cuts, {disks} disks lost with {leaders} leaders, {acknowledged} records, all there")
     return []
 
 

@@ -42,7 +42,6 @@ from moldau.protocol.framing import SIZE_BYTES
 from moldau.protocol.schema import Message
 from moldau.replication.durability import Durability
 from moldau.replication.replicas import Replicas
-from tests.committers import NothingToCommit
 
 TOPIC = "t"
 TOPIC_ID = b"0123456789abcdef"
@@ -359,6 +358,29 @@ def _nothing_may_stop(partitions: list[TopicPartition]) -> None:
     raise AssertionError(f"{partitions} were stopped: disks do not fail here, so a promise of ours was broken")
 
 
+class SlowDisk:
+    """Syncs logs one after the other, each after a while."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self._free_at = 0.0
+        self.has_power = True
+
+    def commit(self, logs: Sequence[Log]) -> "asyncio.Future[frozenset[Log]]":
+        loop = self._node.cluster.loop
+        future = loop.create_future()
+        self._free_at = max(self._free_at, loop.time()) + self._node.cluster.delay()
+        loop.call_at(self._free_at, self._sync, tuple(logs), future)
+        return future
+
+    def _sync(self, logs: Sequence[Log], future: "asyncio.Future[frozenset[Log]]") -> None:
+        if self.has_power:
+            for log in logs:
+                log.sync()
+            if not future.done():
+                future.set_result(frozenset())
+
+
 class Node:
     """One broker, over many starts."""
 
@@ -374,9 +396,12 @@ class Node:
         self.follower: Follower
         self.fetchers: Fetchers
         self.isr_changes: IsrChanging
+        self.disk: SlowDisk
+        self.is_wiped = False
 
     def start(self) -> None:
         cluster = self.cluster
+        self.disk = SlowDisk(self)
         self.is_up = self.is_connected = True
         self.metadata = NodeMetadata(self, cluster.store.image)
         config, _ = BrokerConfig.parse(PROPERTIES)
@@ -395,7 +420,7 @@ class Node:
             metadata=cast(Metadata, self.metadata),
             replicas=Replicas(Lookup(self.metadata)),
             logs=logs,
-            durability=Durability("os", NothingToCommit()),
+            durability=Durability(cluster.policy, self.disk),
             random=Random(cluster.random.random()),
         )
         logs.lock()
@@ -405,7 +430,11 @@ class Node:
         self.isr_changes = IsrChanging(cluster.loop, self.services)
         self.follower = Follower(self.services, self.fetchers, self.isr_changes, _nothing_may_stop)
         if not logs.was_clean:
-            cluster.store.write(plan_return(cluster.store.image, self.id))
+            missing = [TopicPartition(TOPIC, index) for index in cluster.partitions]
+            lost = [each for each in missing if self.is_wiped and logs.get(each) is None]
+            cluster.store.write(plan_return(cluster.store.image, self.id, lost=lost))
+            states = cluster.store.image.topics[TOPIC].partitions
+            assert all(states[each.partition].isr != (self.id,) for each in lost), "it would be elected with nothing"
         cluster.store.register(self.id)
         self.metadata.image = ClusterImage()
         self.metadata.subscribe(self.follower.image_changed)
@@ -432,6 +461,17 @@ class Node:
                 directory.release()
         epoch = self.session_epoch
         self.cluster.loop.call_later(self.cluster.random.uniform(0, 1), self.cluster.store.expire, self.id, epoch)
+
+    def lose_power(self, *, torn_bytes: int, wiped: bool) -> None:
+        """What was not synced is gone, with `wiped` the disk too, and so are all sessions: it is one machine."""
+        if self.is_up:
+            self.end(clean=False)
+        self.cluster.store.expire(self.id, self.session_epoch)
+        self.disk.has_power, self.is_wiped = False, wiped
+        if wiped:
+            self.files = MemoryFiles()
+        else:
+            self.files.power_loss(torn_bytes)
 
     def _end_roles(self) -> None:
         self.is_up = self.is_connected = False
@@ -490,8 +530,10 @@ class Node:
 class Cluster:
     """Three brokers and one topic."""
 
-    def __init__(self, seed: int, partitions: int, monkeypatch: Any) -> None:
+    def __init__(self, seed: int, partitions: int, monkeypatch: Any, policy: str = "os") -> None:
+        """`policy` is `log.flush.policy`."""
         self.random = Random(seed)
+        self.policy = policy
         self.loop = VirtualLoop()  # type: ignore[abstract]  # what it does not have, nobody calls
         self.clock = LoopClock(self.loop)
         self.troubled = False
