@@ -22,6 +22,7 @@ from moldau.log.manager import LogManager
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import Record, build_batch
 from moldau.replication.partition import Partition
+from tests.cluster.slow_disk import Disk
 from tests.cluster.test_embedded import end_session
 
 DEADLINE_S = 20.0
@@ -135,6 +136,23 @@ async def test_a_follower_takes_over_from_a_leader_that_is_killed(tmp_path: Path
         after = await cluster.until_state(lambda state: state.leader == 2)
         assert (after.leader_epoch, after.isr) == (1, (2,))
         assert cluster.led(2).log.log_end_offset == 10
+
+
+@in_loop
+async def test_clients_are_served_while_the_metadata_store_waits_for_its_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.create(1, 2)
+        disk.stand_still()
+        change = asyncio.create_task(cluster.running[1].services.metadata.set_topic_configs("events", {}))
+        await asyncio.to_thread(disk.is_syncing.wait)
+        cluster.produce(1, 10)
+        await until(lambda: cluster.led(1).high_watermark == 10)
+        assert not change.done()
+        disk.go_on()
+        await change
 
 
 @in_loop

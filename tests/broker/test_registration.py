@@ -73,8 +73,9 @@ class Member:
 
     async def lose_session(self) -> None:
         """As another process ends the session of one that hangs."""
-        with self.store._tree.transaction():
-            self.store._tree.end_sessions([self.store.session_id])
+        tree = self.store._tree
+        with tree.transaction():
+            tree.log(tree.end_sessions([self.store.session_id]))
         with suppress(SessionLost):
             await self.store.create("/not-made")
 

@@ -1,5 +1,5 @@
 """A process with a session of its own, told by its standard input what to do: one JSON list a line, one JSON answer a
-line. `python -m tests.cluster.embedded_worker PATH SESSION_TIMEOUT_MS`."""
+line. `python -m tests.cluster.embedded_worker PATH SESSION_TIMEOUT_MS [durable]`."""
 
 import asyncio
 import json
@@ -12,7 +12,10 @@ from typing import Any
 import uvloop
 
 from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.embedded_tree import _Transaction
 from moldau.cluster.store import BadVersion, StoreError, ensure_paths
+
+WRITES = "BEGIN IMMEDIATE"
 
 
 class Worker:
@@ -68,13 +71,37 @@ class Worker:
             self.store._tree.apply([], 0)
             os.kill(os.getpid(), signal.SIGSTOP)
 
+    async def hang_inside_a_transaction(self, seconds: float) -> None:
+        """Neither stopped nor dead: the loop just does not turn."""
+        with self.store._tree.transaction():
+            self.store._tree.apply([], 0)
+            time.sleep(seconds)
+
+    async def hang(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def slow_disk(self, seconds: float) -> None:
+        slow_disk(seconds)
+
     async def close(self) -> None:
         await self.store.close()
 
 
-async def main(path: str, session_timeout_ms: int) -> None:
+def slow_disk(seconds: float) -> None:
+    """Every commit of this process takes so much longer from now on, with the write lock held."""
+    commit = _Transaction._commit
+
+    def slow(transaction: _Transaction) -> None:
+        if transaction._begin == WRITES:
+            time.sleep(seconds)
+        commit(transaction)
+
+    _Transaction._commit = slow  # type: ignore[method-assign, assignment]
+
+
+async def main(path: str, session_timeout_ms: int, durable: bool) -> None:
     loop = asyncio.get_running_loop()
-    worker = Worker(EmbeddedStore(path, durable=False, session_timeout_ms=session_timeout_ms))
+    worker = Worker(EmbeddedStore(path, durable=durable, session_timeout_ms=session_timeout_ms))
     print(json.dumps("ready"), flush=True)  # noqa: T201 - this is the answer
     orders = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
@@ -83,4 +110,4 @@ async def main(path: str, session_timeout_ms: int) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(main(sys.argv[1], int(sys.argv[2])))
+    uvloop.run(main(sys.argv[1], int(sys.argv[2]), "durable" in sys.argv[3:]))

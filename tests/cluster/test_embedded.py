@@ -34,6 +34,15 @@ class TestEmbeddedStore(StoreContract):
         await judge.close()
 
 
+class TestEmbeddedStoreThatSyncs(TestEmbeddedStore):
+    """Its writes are made in a thread."""
+
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> Callable[[], MetadataStore]:
+        self.path = str(tmp_path / "metadata.db")
+        return lambda: EmbeddedStore(self.path, session_timeout_ms=NO_TICK_MS)
+
+
 def end_session(judge: EmbeddedStore, session: int) -> None:
     """Let `judge` end another session, whatever its lease says."""
     with judge._tree.transaction():
@@ -53,7 +62,7 @@ def test_the_store_lives_in_memory_too() -> None:
 
 def test_durable_means_that_a_commit_is_synced(tmp_path: Path) -> None:
     def synchronous(store: EmbeddedStore) -> int:
-        (level,) = store._tree._database.execute("PRAGMA synchronous").fetchone()
+        (level,) = store._writer.tree._database.execute("PRAGMA synchronous").fetchone()
         return int(level)
 
     assert synchronous(EmbeddedStore(str(tmp_path / "a.db"))) == 2
@@ -298,6 +307,13 @@ class Sleepers:
             await store.close()
 
 
+async def kept_alive(store: EmbeddedStore) -> None:
+    """What a thread and the loop do now and then, done now."""
+    assert store._membership is not None
+    store._membership.renew()
+    await store._keep_alive()
+
+
 def test_a_session_that_overslept_says_so_before_anything_else(tmp_path: Path) -> None:
     async def steps() -> None:
         world = Sleepers(tmp_path / "metadata.db", 2)
@@ -322,10 +338,10 @@ def test_when_all_overslept_nobody_is_given_up(tmp_path: Path) -> None:
         world = Sleepers(tmp_path / "metadata.db", 3)
         world.sleep_ms(2 * TIMEOUT_MS)
         for store in world.stores:
-            store._keep_alive()
+            await kept_alive(store)
         world.sleep_ms(TIMEOUT_MS // 3)
         for store in world.stores:
-            store._keep_alive()
+            await kept_alive(store)
             await store.get("/")
         assert len(world.stores[0]._tree.sessions()) == 3
         await world.close()
@@ -342,9 +358,9 @@ def test_a_lease_that_runs_out_just_after_the_look_is_looked_at_again_at_once(
         await awake.get("/")
         for milliseconds in (TIMEOUT_MS // 2, TIMEOUT_MS // 2 - 1):
             world.sleep_ms(milliseconds)
-            awake._keep_alive()
+            await kept_alive(awake)
         monkeypatch.setattr(awake, "_catch_up", lambda: world.sleep_ms(2))
-        awake._keep_alive()
+        await kept_alive(awake)
         assert awake._tick is not None
         assert awake._tick.when() - asyncio.get_running_loop().time() < 1.0
         await world.close()
@@ -360,7 +376,7 @@ def test_a_session_that_overslept_alone_is_given_up(tmp_path: Path, call: str) -
         await sleeper.create("/broker", ephemeral=True)
         for _ in range(4):
             world.sleep_ms(TIMEOUT_MS // 3)
-            awake._keep_alive()
+            await kept_alive(awake)
         assert await awake.get("/broker") is None
         with pytest.raises(SessionLost):
             await (sleeper.get("/") if call == "get" else sleeper.create("/ghost"))

@@ -52,10 +52,10 @@ class Process:
 
 
 @asynccontextmanager
-async def launched(path: str, session_timeout_ms: int = LONG_MS) -> AsyncIterator[Process]:
+async def launched(path: str, session_timeout_ms: int = LONG_MS, *more: str) -> AsyncIterator[Process]:
     """A worker that has not yet said that it is ready."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.cluster.embedded_worker", path, str(session_timeout_ms)),
+        *(sys.executable, "-m", "tests.cluster.embedded_worker", path, str(session_timeout_ms), *more),
         cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -69,8 +69,8 @@ async def launched(path: str, session_timeout_ms: int = LONG_MS) -> AsyncIterato
 
 
 @asynccontextmanager
-async def running(path: str, session_timeout_ms: int = LONG_MS) -> AsyncIterator[Process]:
-    async with launched(path, session_timeout_ms) as process:
+async def running(path: str, session_timeout_ms: int = LONG_MS, *more: str) -> AsyncIterator[Process]:
+    async with launched(path, session_timeout_ms, *more) as process:
         assert await process.answer() == "ready"
         yield process
 

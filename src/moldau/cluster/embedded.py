@@ -2,10 +2,11 @@
 
 Law: a session is a row that only transactions add and remove. Every write finds out in its own transaction whether
 the row is still there, every read before it whether it must be (embedded_sessions.py says how that is known without
-asking). Calls are `async` and wait only when another process is writing, for a bounded time and without holding up
-the loop: a read costs some ten microseconds, a write about one millisecond for its fsync.
+asking). Calls are `async`. A read costs some ten microseconds on the loop; a write waits for its sync in a thread
+(embedded_writer.py), and when another process is writing for that one's, for a bounded time. So a disk that is slow
+holds up who changes the metadata, and nobody else.
 Changes reach the listeners of other processes by way of a table and a byte on a socket; a process that died is noticed
-by its socket's end, one that hangs by its lease. There are no threads, and nothing is polled but the lease.
+by its socket's end, one that hangs by its lease. Nothing is polled but the lease.
 """
 
 import asyncio
@@ -13,16 +14,17 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-from moldau.cluster.embedded_hung_writer import kill_if_it_holds_the_write_lock
+from moldau.cluster.embedded_hung_writer import kill_if_it_is_stopped_with_the_write_lock
 from moldau.cluster.embedded_links import Callbacks
 from moldau.cluster.embedded_membership import Membership
 from moldau.cluster.embedded_sessions import PROCESS_GONE, Clock, SessionDirectory
 from moldau.cluster.embedded_tree import IN_MEMORY, Tree, is_busy
+from moldau.cluster.embedded_writer import Writer
 from moldau.cluster.store import (
     Create,
     Delete,
@@ -46,10 +48,28 @@ WAIT_NS_MAX = 5_000_000_000
 RETRY_SECONDS = 0.001
 RETRY_SECONDS_MAX = 0.1
 FAILED_RETRY_SECONDS = 1.0
-RENEWALS_PER_LEASE = 3
+LOOKS_PER_LEASE = 3
+"""How often we look whether the others live."""
 SECOND_LOOKS = 7
 """A dying process's socket may end a moment before its lock does: look again, each time after twice as long."""
 HUNG_WRITER_NS = 500_000_000
+
+
+class _Beginning(NamedTuple):
+    """A session that has just begun."""
+
+    session: int
+    membership: Membership | None
+    seen_changes: int
+
+
+class _Written(NamedTuple):
+    """What a write came to."""
+
+    results: list[str | int | None]
+    changed: list[str]
+    alone: bool
+    """Without any other session there is no change log to read it from."""
 
 
 class EmbeddedStore:
@@ -64,11 +84,13 @@ class EmbeddedStore:
         clock: Clock = time.monotonic_ns,
     ) -> None:
         """Waits for others that start at the same time; raises StoreUnavailable. `durable=False` leaves writes in the
-        page cache: quicker, for tests."""
+        page cache and makes them on the loop: quicker, for tests."""
         self._path = path
         self._timeout_ns = session_timeout_ms * 1_000_000
         self._clock = clock
-        self._tree = Tree(path, durable=durable)
+        in_thread = durable and path != IN_MEMORY
+        self._writer = Writer(Tree(path, durable=durable), in_thread=in_thread)
+        self._tree = Tree(path, durable=durable) if in_thread else self._writer.tree
         self._directory = None if path == IN_MEMORY else SessionDirectory(path)
         self._membership: Membership | None = None
         self._session = 0
@@ -81,6 +103,8 @@ class EmbeddedStore:
         self._lock_awaited_since = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tick: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._must_look_again = False
         self._turn = asyncio.Lock()
         self._start()
 
@@ -130,9 +154,10 @@ class EmbeddedStore:
         await self.multi([Delete(path, expected_version)])
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
-        def write() -> list[str | int | None]:
-            self._check_usable("/")
-            return self._write(operations)
+        async def write() -> list[str | int | None]:
+            await self._be_usable("/")
+            work = partial(self._write, self._session, operations)
+            return (await self._writer.do(work, self._told)).results
 
         async with self._own_turn():
             return await self._when_free("/", write)
@@ -153,7 +178,7 @@ class EmbeddedStore:
                 raise SessionLost("/")
             if self._state is not SessionState.LOST:
                 return
-            await self._when_free("/", self._begin_session)
+            self._begun(await self._when_free("/", lambda: self._writer.do(self._begin_session)))
             self._report(SessionState.CONNECTED)
             self._attach(asyncio.get_running_loop())
             self._notify_missed()
@@ -165,54 +190,60 @@ class EmbeddedStore:
             self._closed = True
             self._watches.clear()
             if self._state is not SessionState.LOST:
+                end = partial(self._end_session, self._session)
                 with suppress(StoreUnavailable):  # then the others find the lock free
-                    await self._when_free("/", self._end_own_session)
+                    await self._when_free("/", lambda: self._writer.do(end))
                 self._let_go()
                 self._state = SessionState.LOST
-            self._tree.close()
+            await self._writer.do(self._close_trees)
+            self._writer.close()
             if self._directory is not None:
                 self._directory.close()
+
+    def _close_trees(self, written: Tree) -> None:
+        """The last one of a file to be closed takes its write-ahead log into it, and syncs that."""
+        self._tree.close()
+        written.close()
 
     # Waiting for others
 
     def _start(self) -> None:
         """Before there is a loop to wait in. A new file is switched to its log by one process while others look on."""
         deadline = self._clock() + WAIT_NS_MAX
-        for work in (self._tree.prepare, self._begin_session):
-            while not self._is_done(work, "/", deadline):
-                time.sleep(RETRY_SECONDS)
+        tree = self._writer.tree
+        self._at_start(tree.prepare, deadline)
+        self._begun(self._at_start(lambda: self._begin_session(tree), deadline))
         self._state = SessionState.CONNECTED
         with suppress(RuntimeError):  # no loop yet: the first call has one
             self._live_in(asyncio.get_running_loop())
+
+    def _at_start(self, work: Callable[[], T], deadline: int) -> T:
+        while True:
+            try:
+                return work()
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or self._clock() >= deadline:
+                    raise StoreUnavailable("/") from error
+            time.sleep(RETRY_SECONDS)
 
     def _own_turn(self) -> asyncio.Lock:
         """Writes of this process go first come, first served."""
         self._live_in(asyncio.get_running_loop())
         return self._turn
 
-    def _is_done(self, work: Callable[[], object], path: str, deadline: int) -> bool:
-        """False if another process was in the way."""
-        try:
-            work()
-        except sqlite3.OperationalError as error:
-            if is_busy(error) and self._clock() < deadline:
-                return False
-            raise StoreUnavailable(path) from error
-        return True
-
     async def _read(self, path: str, read: Callable[[], T]) -> T:
-        def checked() -> T:
-            self._check_usable(path)
+        async def checked() -> T:
+            await self._be_usable(path)
             return read()
 
         return await self._when_free(path, checked)
 
-    async def _when_free(self, path: str, work: Callable[[], T]) -> T:
+    async def _when_free(self, path: str, work: Callable[[], Awaitable[T]]) -> T:
         """The result of `work`, tried until no other process is in its way."""
         deadline = 0
         while True:
             try:
-                return work()
+                return await work()
             except SessionLost:
                 self._lose()
                 raise
@@ -224,83 +255,95 @@ class EmbeddedStore:
                 raise StoreUnavailable(path) from error
             await asyncio.sleep(RETRY_SECONDS)
 
+    @property
+    def _is_alive(self) -> bool:
+        return not self._closed and self._state is not SessionState.LOST and self._loop is not None
+
     def _in_loop(self, work: Callable[[], None], delay: float = RETRY_SECONDS) -> None:
         """`work` as a callback: what stops it for now only delays it."""
-        if self._closed or self._state is SessionState.LOST or self._loop is None:
+        if not self._is_alive or self._loop is None:
             return
         try:
             work()
         except SessionLost:
             self._lose()
         except (sqlite3.OperationalError, OSError) as error:
-            if not is_busy(error):
-                log.warning("the metadata store cannot be read or written: %s", error)
-                delay = FAILED_RETRY_SECONDS
-            self._loop.call_later(delay, self._in_loop, work, min(delay * 2, RETRY_SECONDS_MAX))
+            self._loop.call_later(_pause(error, delay), self._in_loop, work, min(delay * 2, RETRY_SECONDS_MAX))
 
     # The session
 
-    def _begin_session(self) -> None:
-        with self._tree.transaction():
-            session = self._tree.next_session()
-            others = self._tree.sessions()
-            if self._directory is not None:
-                self._directory.keep_only(others)
-                self._membership = Membership(self._directory, session, self._timeout_ns, self._clock)
-            ended = self._overdue(others)
-            self._tree.log(self._tree.end_sessions(ended))
-            self._tree.add_session(session, os.getpid())
-            self._seen_changes = self._tree.changes()
-        self._session = session
+    def _begin_session(self, tree: Tree) -> _Beginning:
+        membership = None
+        try:
+            with tree.transaction():
+                session = tree.next_session()
+                others = tree.sessions()
+                if self._directory is not None:
+                    self._directory.keep_only(others)
+                    membership = Membership(self._directory, session, self._timeout_ns, self._clock)
+                ended = self._overdue(others, membership)
+                tree.log(tree.end_sessions(ended))
+                tree.add_session(session, os.getpid())
+                seen_changes = tree.changes()
+        except BaseException:
+            if membership is not None:
+                membership.leave()
+            raise
+        if membership is not None:
+            membership.forget(ended)
+            membership.join(other for other in others if other not in ended)
+        return _Beginning(session, membership, seen_changes)
+
+    def _begun(self, beginning: _Beginning) -> None:
+        self._session, self._membership, self._seen_changes = beginning
         if self._membership is not None:
-            self._membership.forget(ended)
-            self._membership.join(other for other in others if other not in ended)
             self._membership.poke()
 
-    def _end_own_session(self) -> None:
-        with self._tree.transaction():
-            self._tree.log(self._tree.end_sessions([self._session]))
+    def _end_session(self, session: int, tree: Tree) -> None:
+        with tree.transaction():
+            tree.log(tree.end_sessions([session]))
 
     def _live_in(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._loop is not loop:
             self._loop = loop
             self._turn = asyncio.Lock()
+            self._looking = None
             self._attach(loop)
 
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to listen to the others, and to keep the session alive."""
         if self._membership is not None:
             poked = partial(self._in_loop, self._catch_up)
-            joined = partial(self._in_loop, self._keep_alive)
-            self._membership.attach(loop, Callbacks(poked, joined, self._look_for_the_dead))
-            joined()
+            self._membership.attach(loop, Callbacks(poked, self._look, self._look_for_the_dead))
+            self._look()
 
-    def _check_usable(self, path: str) -> None:
+    async def _be_usable(self, path: str) -> None:
+        """Return with a session that is there, unless a transaction finds out otherwise; raises SessionLost."""
+        self._live_in(asyncio.get_running_loop())
+        while self._may_be_lost():
+            await self._make_sure()
         if self._state is SessionState.LOST or self._closed:
             raise SessionLost(path)
-        self._live_in(asyncio.get_running_loop())
-        if self._may_be_lost():
-            self._make_sure()
 
     def _may_be_lost(self) -> bool:
         """Whether we have slept so long that others may have ended the session."""
         membership = self._membership
         return membership is not None and self._state is not SessionState.LOST and membership.has_run_out()
 
-    def _make_sure(self) -> None:
+    async def _make_sure(self) -> None:
         """Begin a new lease if the session is still there; raises SessionLost."""
         self._report(SessionState.SUSPENDED)
-        with self._tree.transaction():
-            self._require_own(self._tree.sessions())
-            if self._membership is not None:
-                self._membership.restart()
+        await self._writer.do(partial(self._restart_lease, self._session, self._membership))
         # Whatever stopped us may have stopped all: the others get the time to renew theirs.
-        self._lease_judgements_from = self._clock() + self._timeout_ns // RENEWALS_PER_LEASE
-        self._report(SessionState.CONNECTED)
+        self._lease_judgements_from = self._clock() + self._timeout_ns // LOOKS_PER_LEASE
+        if self._is_alive and not self._may_be_lost():
+            self._report(SessionState.CONNECTED)
 
-    def _require_own(self, sessions: dict[int, int]) -> None:
-        if self._session not in sessions:
-            raise SessionLost("/")
+    def _restart_lease(self, session: int, membership: Membership | None, tree: Tree) -> None:
+        with tree.transaction():
+            _require(session, tree.sessions())
+            if membership is not None:
+                membership.restart()
 
     def _lose(self) -> None:
         if self._state is not SessionState.LOST and not self._closed:
@@ -311,6 +354,9 @@ class EmbeddedStore:
         if self._tick is not None:
             self._tick.cancel()
             self._tick = None
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
         if self._membership is not None:
             self._membership.leave()
             self._membership = None
@@ -323,23 +369,54 @@ class EmbeddedStore:
 
     # The others
 
-    def _keep_alive(self) -> None:
-        """Renew our lease, look after those of the others, come again in time."""
+    def _look(self) -> None:
+        """After ourselves and the others, in a task of which there is one at most."""
+        if not self._is_alive or self._loop is None:
+            return
+        if self._looking is not None:
+            self._must_look_again = True
+            return
+        self._looking = self._loop.create_task(self._look_until_done())
+        self._looking.add_done_callback(self._looked)
+
+    def _looked(self, task: "asyncio.Task[None]") -> None:
+        if self._looking is task:
+            self._looking = None
+
+    async def _look_until_done(self) -> None:
+        """What stops it for now only delays it."""
+        delay = RETRY_SECONDS
+        while self._is_alive:
+            self._must_look_again = False
+            try:
+                await self._keep_alive()
+            except SessionLost:
+                self._lose()
+            except (sqlite3.OperationalError, OSError) as error:
+                await asyncio.sleep(_pause(error, delay))
+                delay = min(delay * 2, RETRY_SECONDS_MAX)
+                continue
+            if not self._must_look_again:
+                return
+
+    async def _keep_alive(self) -> None:
+        """Make sure of our lease, look after those of the others, come again in time."""
         membership = self._membership
         if membership is None:
             return
         try:
-            if not membership.renew():
-                self._make_sure()
-            self._end_overdue()
+            if membership.has_run_out():
+                await self._make_sure()
+            await self._end_overdue()
             self._catch_up()
         finally:
-            self._come_again(membership)
+            if self._membership is membership:
+                self._come_again(membership)
 
     def _come_again(self, membership: Membership) -> None:
         """Whatever goes wrong: without the next time the lease would run out."""
         now = self._clock()
-        due = now + self._timeout_ns // RENEWALS_PER_LEASE
+        due = now + self._timeout_ns // LOOKS_PER_LEASE
         with suppress(sqlite3.Error, OSError):
             leases = [membership.lease_until(other) for other in self._tree.sessions() if other != self._session]
             # One may have run out since `_end_overdue` looked: it is looked at again as soon as it may be judged.
@@ -347,66 +424,74 @@ class EmbeddedStore:
         if self._tick is not None:
             self._tick.cancel()
         if self._loop is not None:
-            self._tick = self._loop.call_later((due - now) / 1e9 + RETRY_SECONDS, self._in_loop, self._keep_alive)
+            self._tick = self._loop.call_later((due - now) / 1e9 + RETRY_SECONDS, self._look)
 
     def _look_for_the_dead(self, looks: int = 0) -> None:
         """Somebody left, perhaps in the middle of telling us something."""
-        self._in_loop(self._keep_alive)
+        self._look()
         if looks < SECOND_LOOKS and self._loop is not None:
             self._loop.call_later(RETRY_SECONDS * 2**looks, self._look_for_the_dead, looks + 1)
 
-    def _end_overdue(self) -> None:
+    async def _end_overdue(self) -> None:
         """End the sessions of processes that died or hang."""
         others = self._tree.sessions()
-        if not self._overdue(others):
+        if not self._overdue(others, self._membership):
             self._lock_awaited_since = 0
             return
         try:
-            with self._tree.transaction():
-                self._require_own(others := self._tree.sessions())
-                ended = self._overdue(others)
-                self._tree.log(self._tree.end_sessions(ended))
+            await self._writer.do(partial(self._end_others, self._session, self._membership), self._others_ended)
         except sqlite3.OperationalError:
             self._stop_hung_writer(others)
             raise
         self._lock_awaited_since = 0
+
+    def _end_others(self, session: int, membership: Membership | None, tree: Tree) -> list[int]:
+        with tree.transaction():
+            _require(session, others := tree.sessions())
+            ended = self._overdue(others, membership)
+            tree.log(tree.end_sessions(ended))
+        return ended
+
+    def _others_ended(self, ended: list[int]) -> None:
         if ended and self._membership is not None:
             log.info("sessions %s ended: their processes died or hang", ended)
             self._membership.forget(ended)
             self._tell_others()
 
-    def _overdue(self, sessions: dict[int, int]) -> list[int]:
+    def _overdue(self, sessions: dict[int, int], membership: Membership | None) -> list[int]:
         """Those of `sessions` that nobody keeps alive any more."""
-        membership = self._membership
         if membership is None:
             return []
         now = self._clock()
         trusts_leases = now >= self._lease_judgements_from
-        leases = {other: membership.lease_until(other) for other in sessions if other != self._session}
+        leases = {other: membership.lease_until(other) for other in sessions if other != membership.session}
         return [o for o, until in leases.items() if until == PROCESS_GONE or (trusts_leases and until < now)]
 
     def _stop_hung_writer(self, sessions: dict[int, int]) -> None:
-        """A process that hangs inside a transaction keeps all others from writing: after its lease, it has to go."""
+        """A process that was stopped inside a transaction keeps all others from writing: after its lease, it has to
+        go. One that waits for its disk does not."""
         now = self._clock()
         self._lock_awaited_since = self._lock_awaited_since or now
         if now - self._lock_awaited_since > HUNG_WRITER_NS:
-            for session in self._overdue(sessions):
-                kill_if_it_holds_the_write_lock(self._path, sessions[session])
+            for session in self._overdue(sessions, self._membership):
+                kill_if_it_is_stopped_with_the_write_lock(self._path, sessions[session])
 
     # Changes
 
-    def _write(self, operations: Sequence[Operation]) -> list[str | int | None]:
-        with self._tree.transaction():
-            sessions = self._tree.sessions()
-            self._require_own(sessions)
-            results, changed = self._tree.apply(operations, self._session)
+    def _write(self, session: int, operations: Sequence[Operation], tree: Tree) -> _Written:
+        with tree.transaction():
+            sessions = tree.sessions()
+            _require(session, sessions)
+            results, changed = tree.apply(operations, session)
             alone = len(sessions) == 1
             if not alone:
-                self._tree.log(changed)
+                tree.log(changed)
+        return _Written(results, changed, alone)
+
+    def _told(self, written: _Written) -> None:
         self._tell_others()
-        if alone:
-            self._notify(changed)
-        return results
+        if written.alone:
+            self._notify(written.changed)
 
     def _tell_others(self) -> None:
         """After a commit: it stands, whatever happens here."""
@@ -437,3 +522,16 @@ class EmbeddedStore:
     def _notify_missed(self) -> None:
         for watched, listener in tuple(self._watches):
             listener(watched)
+
+
+def _require(session: int, sessions: dict[int, int]) -> None:
+    if session not in sessions:
+        raise SessionLost("/")
+
+
+def _pause(error: Exception, delay: float) -> float:
+    """How long to wait before the next attempt."""
+    if is_busy(error):
+        return delay
+    log.warning("the metadata store cannot be read or written: %s", error)
+    return FAILED_RETRY_SECONDS

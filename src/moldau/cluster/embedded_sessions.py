@@ -6,19 +6,28 @@ the lease. Renewing it is a write of eight bytes that nobody has to sync: after 
 A renewal counts only if it was done before the lease ran out. After that, only a transaction that still finds the
 session's row may renew, and only a transaction that finds the lease run out may remove that row: so the two never
 both happen.
+
+A thread renews the lease, which shows that the process runs, however slow the disk is. The lease is for a broker that
+serves, though: it lasts the session's timeout from the last sign of life of the event loop on, and not from the
+renewal. So a process whose loop stands still longer than that loses its session as one does that was stopped.
 """
 
 import fcntl
 import os
 import struct
-from collections.abc import Callable, Collection
-from contextlib import suppress
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 Clock = Callable[[], int]
 """Nanoseconds on a clock that never goes back and is the same for all processes."""
 
 PROCESS_GONE = -1
+
+RENEWALS_PER_TIMEOUT = 6
+SIGNS_OF_LIFE_PER_TIMEOUT = 18
 
 _LEASE = struct.Struct("<q")
 _SOCKET_PATH_BYTES_MAX = 100  # Linux takes 107, others fewer
@@ -75,16 +84,18 @@ class SessionDirectory:
 
 
 class Lease:
-    """Our own session's lock and lease."""
+    """Our own session's lock and lease. May be renewed by any thread; `has_run_out` never waits."""
 
     def __init__(self, path: Path, timeout_ns: int, clock: Clock) -> None:
         self._clock = clock
         self._timeout_ns = timeout_ns
         self._until = clock() + timeout_ns
+        self._writing = threading.Lock()
+        self._is_released = False
         self._file = path.open("xb", buffering=0)
         path.chmod(0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._write()
+        self._write(self._until)
 
     @property
     def until(self) -> int:
@@ -94,24 +105,77 @@ class Lease:
         """True means that others may have ended the session, and that they have not if its row is still there."""
         return self._clock() > self._until
 
-    def renew(self) -> bool:
-        """False if it has run out already, or may have while this was done."""
-        if self.has_run_out():
-            return False
-        before = self._until
-        self.restart()
-        if self._clock() <= before:
+    def renew(self, begins: int | None = None) -> bool:
+        """Let it begin anew, now or at `begins`; False if it has run out already, or may have while this was done."""
+        with self._lent():
+            if self.has_run_out():
+                return False
+            before, until = self._until, (self._clock() if begins is None else begins) + self._timeout_ns
+            if until <= before:
+                return True
+            self._write(until)
+            if self._clock() > before:
+                return False
+            self._until = until  # not before it is certain: the loop trusts it
             return True
-        self._until = before
-        return False
 
     def restart(self) -> None:
         """Renew inside a transaction that has seen the session's row."""
-        self._until = self._clock() + self._timeout_ns
-        self._write()
+        with self._lent():
+            until = self._clock() + self._timeout_ns
+            self._write(until)
+            self._until = until
 
     def release(self) -> None:
-        self._file.close()
+        """Let go of the lock; if a thread is writing just now, that thread does it then."""
+        self._is_released = True
+        self._close_if_released()
 
-    def _write(self) -> None:
-        os.pwrite(self._file.fileno(), _LEASE.pack(self._until), 0)
+    @contextmanager
+    def _lent(self) -> Iterator[None]:
+        try:
+            with self._writing:
+                yield
+        finally:
+            self._close_if_released()
+
+    def _close_if_released(self) -> None:
+        if self._is_released and self._writing.acquire(blocking=False):
+            self._file.close()
+            self._writing.release()
+
+    def _write(self, until: int) -> None:
+        os.pwrite(self._file.fileno(), _LEASE.pack(until), 0)
+
+
+class LeaseKeeper:
+    """A thread that renews a lease as long as the event loop gives signs of life."""
+
+    def __init__(self, lease: Lease, timeout_ns: int, clock: Clock) -> None:
+        self._clock = clock
+        self._renewal_s = timeout_ns / RENEWALS_PER_TIMEOUT / 1e9
+        self._allowance_ns = timeout_ns // RENEWALS_PER_TIMEOUT
+        self.sign_of_life_seconds = timeout_ns / SIGNS_OF_LIFE_PER_TIMEOUT / 1e9
+        self._seen = clock()
+        self._end = threading.Event()
+        # A store that nobody closed, and nobody has any more, must not be kept alive by its thread.
+        lease_now = weakref.ref(lease)
+        threading.Thread(target=self._run, args=(lease_now,), name="metadata-lease", daemon=True).start()
+
+    def note_life(self) -> None:
+        """The loop turns."""
+        self._seen = self._clock()
+
+    def end(self) -> None:
+        """Renew no more; does not wait for a renewal that is under way."""
+        self._end.set()
+
+    def _run(self, lease_now: "weakref.ref[Lease]") -> None:
+        while not self._end.wait(self._renewal_s):
+            lease = lease_now()
+            if lease is None:
+                return
+            # What it says is the loop's to find out. The allowance makes up for what passes between two renewals.
+            with suppress(OSError, ValueError):  # no room for eight bytes, or released in this moment
+                lease.renew(self._seen + self._allowance_ns)
+            del lease
