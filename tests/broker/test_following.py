@@ -273,6 +273,9 @@ def test_a_partition_that_broke_a_promise_is_stopped(stage: Stage, monkeypatch: 
     stage.show(state(ME, 3, (ME,), 1), state(ME, 3, (ME,), 1))
     assert stage.offline == [EVENTS_0]
     assert stage.world.services.replicas.replica("events", 0) is None
+    stopped = stage.world.services.logs.get(EVENTS_0)
+    assert stopped is not None
+    assert stopped.failure is not None
     assert stage.world.services.replicas.get("events", 1).in_sync_replicas == (ME,)
 
 

@@ -135,8 +135,10 @@ class Follower:
     def _apart(self, topic_partition: TopicPartition, work: Callable[[], None]) -> None:
         try:
             work()
-        except InvariantError:
-            log.exception("%s is stopped: a promise of ours is broken", topic_partition)
+        except InvariantError as error:
+            there = self._services.logs.get(topic_partition)
+            if there is not None:
+                there.stop(error)
             self._take_offline(topic_partition)
         except Exception:
             log.exception("%s could not follow the image; it is tried again", topic_partition)

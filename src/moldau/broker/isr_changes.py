@@ -15,6 +15,7 @@ from moldau.cluster.changes import StateChange
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.metadata import Conflict
 from moldau.cluster.store import Check, Operation, SessionLost, StoreUnavailable
+from moldau.core.invariants import InvariantError
 from moldau.handlers.context import Services
 from moldau.replication.partition import Partition
 
@@ -80,6 +81,8 @@ class IsrChanging:
         for partition in partitions:
             try:
                 work(partition)
+            except InvariantError as error:
+                partition.log.stop(error)
             except Exception:
                 log.exception("%s: the in-sync replicas could not be looked at", partition.topic_partition)
 
@@ -142,6 +145,9 @@ class IsrChanging:
             await work(partition)
         except (SessionLost, StoreUnavailable):
             raise
+        except InvariantError as error:
+            partition.log.stop(error)
+            self._settled(partition)
         except Exception:
             log.exception("%s: in-sync replicas could not be changed; it is tried again", partition.topic_partition)
 
