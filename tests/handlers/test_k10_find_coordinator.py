@@ -1,6 +1,6 @@
 import pytest
 
-from moldau.broker.groups import OFFSETS_TOPIC
+from moldau.cluster.topic_names import OFFSETS_TOPIC
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from tests.handlers.conftest import BROKER_ID, World

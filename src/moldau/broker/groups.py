@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 from moldau.broker.shard_states import State
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.placement import place_new_topic
+from moldau.cluster.topic_names import OFFSETS_TOPIC
 from moldau.coordinators.group_partition import partition_of
 from moldau.handlers.context import Services
+from moldau.handlers.offsets_topic import offsets_replication_factor, offsets_topic_configs
 from moldau.protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:  # imported when the first shard starts: a broker without groups starts 40 ms sooner
@@ -21,8 +23,6 @@ if TYPE_CHECKING:  # imported when the first shard starts: a broker without grou
     from moldau.coordinators.runtime import Shard
 
 log = logging.getLogger(__name__)
-
-OFFSETS_TOPIC = "__consumer_offsets"
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -70,36 +70,20 @@ class GroupCoordinator:
         metadata, config = self._services.metadata, self._services.config
         if self.has_topic:
             return
-        assignment = self._place_topic()
-        settings = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(config.int("offsets.topic.segment.bytes")),
-        }
-        try:
-            await metadata.create_topic(OFFSETS_TOPIC, assignment, settings)
-        except ApiError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster
-                raise
-
-    def _place_topic(self) -> "list[list[int]]":
-        """A replication factor that somebody has set is a promise: without enough brokers there is no coordinator. The
-        default is as many replicas as there are brokers, so that a lone broker works."""
-        brokers, config = self._services.metadata.image.brokers, self._services.config
-        wanted, name = config.int("offsets.topic.replication.factor"), "offsets.topic.replication.factor"
-        alive = len([broker for broker in brokers.values() if not broker.shutting_down])
-        if config.is_explicit(name) and alive < wanted:
-            reason = f"{name} is {wanted} and there are {alive} brokers"
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, reason)
-        return place_new_topic(
-            brokers,
+        assignment = place_new_topic(
+            metadata.image.brokers,
             config.int("offsets.topic.num.partitions"),
-            max(1, min(wanted, alive)),
+            offsets_replication_factor(self._services),
             {},
             default_partitions=1,
             default_replication_factor=1,
             random_below=self._services.random.randrange,
         )
+        try:
+            await metadata.create_topic(OFFSETS_TOPIC, assignment, offsets_topic_configs(config))
+        except ApiError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster
+                raise
 
     def _host_of(self, group_id: str) -> "ShardHost":
         topic = self._services.metadata.image.topics.get(OFFSETS_TOPIC)

@@ -6,7 +6,12 @@ from collections.abc import Iterable
 from moldau.protocol.errors import ApiError, ErrorCode
 
 TOPIC_NAME_LENGTH_MAX = 249  # a directory `<name>-<partition>.<uuid>-delete` must stay under 255 bytes
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
+"""Topics that coordinators keep their state in."""
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+"""KRaft's own log, which is no topic. A directory of this name is Apache Kafka's: ours are not kept there."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 

@@ -20,11 +20,11 @@ from asyncio import Future, ensure_future
 from collections.abc import Awaitable, Generator
 from typing import Any, NamedTuple
 
+from moldau.cluster.topic_names import INTERNAL_TOPICS
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.opening import append_opened
 from moldau.handlers.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
 from moldau.handlers.produce_repeats import NO_ACKS, VERSION_MIN, ProduceRepeats, Respond
-from moldau.handlers.topics import INTERNAL_TOPICS
 from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
 from moldau.protocol.messages.k00_produce import (

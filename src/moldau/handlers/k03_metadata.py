@@ -4,7 +4,8 @@ Who leads which partition, at the addresses of the listener that the client came
 
 - Version 0 asks for all topics with an empty list, later ones with null; an empty list then means none.
 - A topic that does not exist is created if `auto.create.topics.enable` and the request (4+) allow it. The answer waits
-  for that, so the first try already finds the topic.
+  for that, so the first try already finds the topic. `__consumer_offsets` is made as its coordinator needs it; the
+  other internal topics are not made, they have no coordinator yet.
 - A leader that is not alive, or has no address on this listener, is told as -1 with LEADER_NOT_AVAILABLE, the latter
   from 6 on with LISTENER_NOT_FOUND. `offline_replicas`: on brokers that are gone or whose log directory failed.
 - A broker that died is listed for three seconds more: clients hand its partitions over better (`departed.py`).
@@ -18,7 +19,7 @@ from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionI
 from moldau.cluster.topic_names import validate_topic_name
 from moldau.handlers.authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from moldau.handlers.context import RequestContext
-from moldau.handlers.topics import auto_create, is_internal
+from moldau.handlers.topics import auto_create, is_internal, may_auto_create
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k03_metadata import (
     MetadataRequest,
@@ -65,7 +66,11 @@ def _missing(request: MetadataRequest, context: RequestContext) -> list[str]:
         return []
     topics = context.services.metadata.image.topics
     asked = [topic.name for topic in request.topics or () if topic.topic_id == ZERO_UUID and topic.name]
-    return [name for name in dict.fromkeys(asked) if name not in topics and _name_error(name) is None]
+    return [
+        name
+        for name in dict.fromkeys(asked)
+        if name not in topics and may_auto_create(name) and _name_error(name) is None
+    ]
 
 
 async def _create_then_answer(

@@ -7,6 +7,8 @@ refused once. An answer means that the topic exists and can be written to, so `t
 - A manual assignment wants both to be -1, partitions from 0 on without a gap, and brokers that are alive.
 - 1+: `validate_only` runs every check and creates nothing. 5+: numbers and configuration come back (KIP-525).
   7+: the topic id comes back (KIP-516); of a topic that is only validated it is zero, as there is no such topic.
+- `__consumer_offsets` may be made before its coordinator makes it: with what that would choose where nothing else is
+  asked for, and compacted only. The topics of coordinators that are not served yet are INVALID_TOPIC_EXCEPTION.
 - More than 10,000 partitions in one request are a POLICY_VIOLATION for all of its topics, as in Kafka.
 
 Gaps: no create.topic.policy.class.name.
@@ -16,9 +18,12 @@ from collections.abc import Mapping, Sequence
 
 from moldau.cluster.image import NO_TOPIC_ID
 from moldau.cluster.placement import PARTITIONS_PER_REQUEST_MAX, USE_DEFAULT, Assignment, place_new_topic
+from moldau.cluster.topic_names import CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC
 from moldau.core.config_entries import topic_entries
 from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.offsets_topic import offsets_replication_factor, offsets_topic_configs
 from moldau.handlers.repetition import repeated
+from moldau.handlers.topics import may_auto_create
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k19_create_topics import (
     CreatableReplicaAssignment,
@@ -29,8 +34,6 @@ from moldau.protocol.messages.k19_create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
@@ -64,9 +67,13 @@ def _refusal(name: str, code: int, message: str | None) -> CreatableTopicResult:
 
 async def _create(topic: CreatableTopic, services: Services, validate_only: bool) -> CreatableTopicResult:
     name = topic.name
-    if name == CLUSTER_METADATA_TOPIC:  # a directory of this name is KRaft's own log: ours are not kept there
+    if name == CLUSTER_METADATA_TOPIC:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is internal to Apache Kafka")
+    if not may_auto_create(name):
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is made by its coordinator, which is not served yet")
     configs = _configs(topic.configs)
+    if name == OFFSETS_TOPIC:
+        configs = _offsets_configs(configs, services)
     services.metadata.check_new_topic(name, configs)
     assignment = _assignment(topic, services)
     topic_id = NO_TOPIC_ID
@@ -82,6 +89,16 @@ async def _create(topic: CreatableTopic, services: Services, validate_only: bool
     )
 
 
+def _offsets_configs(given: dict[str, str], services: Services) -> dict[str, str]:
+    """What a coordinator would set, where nothing else is asked for. Kafka takes any cleanup policy here; but one that
+    deletes takes the offsets of every group after a week, and nobody means that."""
+    configs = {**offsets_topic_configs(services.config), **given}
+    if configs["cleanup.policy"] != "compact":
+        reason = f"cleanup.policy of {OFFSETS_TOPIC} is compact: groups would lose their offsets"
+        raise ApiError(ErrorCode.INVALID_CONFIG, reason)
+    return configs
+
+
 def _configs(configs: Sequence[CreatableTopicConfig]) -> dict[str, str]:
     given: dict[str, str] = {}
     for config in configs:
@@ -92,13 +109,17 @@ def _configs(configs: Sequence[CreatableTopicConfig]) -> dict[str, str]:
 
 
 def _assignment(topic: CreatableTopic, services: Services) -> Assignment:
+    is_of_offsets = topic.name == OFFSETS_TOPIC
+    replication_factor = (
+        offsets_replication_factor(services) if is_of_offsets else services.config.int("default.replication.factor")
+    )
     return place_new_topic(
         services.metadata.image.brokers,
         topic.num_partitions,
         topic.replication_factor,
         _manual(topic.assignments),
-        default_partitions=services.config.int("num.partitions"),
-        default_replication_factor=services.config.int("default.replication.factor"),
+        default_partitions=services.config.int("offsets.topic.num.partitions" if is_of_offsets else "num.partitions"),
+        default_replication_factor=replication_factor,
         random_below=services.random.randrange,
     )
 

@@ -5,9 +5,12 @@ from typing import Protocol
 
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.placement import USE_DEFAULT, place_new_topic
+from moldau.cluster.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, OFFSETS_TOPIC
 from moldau.handlers.context import Services
+from moldau.protocol.errors import ApiError, ErrorCode
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+NOT_MADE_FOR_CLIENTS = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
+"""Coordinators make theirs. Transactions and share groups have none yet, so that their topics are not made at all."""
 
 
 def is_internal(topic: str) -> bool:
@@ -32,9 +35,17 @@ def topic_names_and_ids(
     return [None if topic is None else (topic.name, topic.topic_id) for topic in known]
 
 
+def may_auto_create(topic: str) -> bool:
+    """Whether a topic of this name is made when a client asks for it and `auto.create.topics.enable` allows that."""
+    return topic == OFFSETS_TOPIC or topic not in NOT_MADE_FOR_CLIENTS
+
+
 async def auto_create(topic: str, services: Services) -> None:
-    """Create a topic that a client named, with the broker's defaults."""
+    """Create a topic that a client named, with the broker's defaults; that of the offsets by its coordinator."""
     config, metadata = services.config, services.metadata
+    if topic == OFFSETS_TOPIC:
+        await _have_offsets_topic_made(services)
+        return
     assignment = place_new_topic(
         metadata.image.brokers,
         USE_DEFAULT,
@@ -45,3 +56,12 @@ async def auto_create(topic: str, services: Services) -> None:
         random_below=services.random.randrange,
     )
     await metadata.create_topic(topic, assignment)
+
+
+async def _have_offsets_topic_made(services: Services) -> None:
+    try:
+        await services.groups.ensure_topic()
+    except ApiError as error:
+        if error.code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            raise
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, error.message) from error  # as Kafka tells it here

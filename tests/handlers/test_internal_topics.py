@@ -1,0 +1,79 @@
+"""Internal topics are made by their coordinators, or as these would make them."""
+
+import pytest
+
+from moldau.cluster.topic_names import OFFSETS_TOPIC
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
+from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from moldau.protocol.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from tests.handlers.conftest import World
+
+NOT_SERVED = ("__transaction_state", "__share_group_state")
+SETTINGS = {"num.partitions": "7", "offsets.topic.num.partitions": "3", "offsets.topic.segment.bytes": "1048576"}
+
+
+def describe(world: World, name: str, version: int | None = None) -> int:
+    """Ask for the metadata of a topic; its error code."""
+    (topic,) = world.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), version).topics
+    code: int = topic.error_code
+    return code
+
+
+def create(world: World, name: str, *, partitions: int = -1, validate_only: bool = False, **configs: str) -> int:
+    """Create a topic; its error code."""
+    given = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=-1, configs=given)
+    (result,) = world.ask(CreateTopicsRequest(topics=[topic], validate_only=validate_only)).topics
+    code: int = result.error_code
+    return code
+
+
+@pytest.mark.moldau(SETTINGS)
+@pytest.mark.parametrize("version", [0, 4, 9, 13])
+def test_metadata_makes_the_topic_of_the_offsets_as_its_coordinator_does(world: World, version: int) -> None:
+    assert describe(world, OFFSETS_TOPIC, version) == 0
+    made = world.image.topics[OFFSETS_TOPIC]
+    assert len(made.partitions) == 3
+    assert (made.configs["cleanup.policy"], made.configs["segment.bytes"]) == ("compact", "1048576")
+    found = world.ask(FindCoordinatorRequest(key="g"), 3)
+    assert found.error_code == 0
+    assert world.image.topics[OFFSETS_TOPIC] is made
+
+
+@pytest.mark.moldau({"offsets.topic.replication.factor": "3"})
+def test_too_few_brokers_for_it_are_told_as_kafka_does(world: World) -> None:
+    assert describe(world, OFFSETS_TOPIC) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert OFFSETS_TOPIC not in world.image.topics
+
+
+@pytest.mark.moldau({"auto.create.topics.enable": "false"})
+def test_metadata_makes_nothing_where_topics_are_not_to_be_made(world: World) -> None:
+    assert describe(world, OFFSETS_TOPIC) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("name", [*NOT_SERVED, "__cluster_metadata"])
+def test_a_topic_without_a_coordinator_is_not_made(world: World, name: str) -> None:
+    assert describe(world, name) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    expected = ErrorCode.INVALID_TOPIC_EXCEPTION if name in NOT_SERVED else ErrorCode.INVALID_REQUEST
+    assert create(world, name) == expected
+    assert create(world, name, validate_only=True) == expected
+    assert name not in world.image.topics
+
+
+@pytest.mark.moldau(SETTINGS)
+def test_a_user_may_make_the_topic_of_the_offsets_with_other_numbers_but_not_to_be_deleted(world: World) -> None:
+    for policy in ("delete", "compact,delete"):
+        assert create(world, OFFSETS_TOPIC, cleanup_policy=policy) == ErrorCode.INVALID_CONFIG
+    assert create(world, OFFSETS_TOPIC, partitions=5, segment_bytes="2097152") == 0
+    made = world.image.topics[OFFSETS_TOPIC]
+    assert len(made.partitions) == 5
+    assert (made.configs["cleanup.policy"], made.configs["segment.bytes"]) == ("compact", "2097152")
+
+
+@pytest.mark.moldau(SETTINGS)
+def test_what_a_user_leaves_open_is_what_the_coordinator_would_choose(world: World) -> None:
+    assert create(world, OFFSETS_TOPIC) == 0
+    made = world.image.topics[OFFSETS_TOPIC]
+    assert len(made.partitions) == 3
+    assert made.configs["cleanup.policy"] == "compact"
