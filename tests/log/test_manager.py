@@ -280,6 +280,11 @@ def test_a_log_that_is_left_alone_is_neither_used_nor_touched(disks: Disks) -> N
     assert manager.get(A0) is None
     with pytest.raises(ApiError, match="in the way"):
         manager.get_or_create(A0, TOPIC_ID)
+    manager.close()
+    again = disks.started()
+    assert again.get(A0) is None, "nor after a restart"
+    with pytest.raises(ApiError, match="in the way"):
+        again.get_or_create(A0, TOPIC_ID)
     assert disks.files.list("/one/a-0") == before
 
 

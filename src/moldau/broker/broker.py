@@ -32,7 +32,7 @@ from moldau.broker.store_choice import (
     open_store,
     remember,
 )
-from moldau.broker.strays import StrayReason, why_stray
+from moldau.broker.strays import StrayReason, is_still_stray, why_stray
 from moldau.broker.tasks import Periodic
 from moldau.broker.watchdog import Watchdog
 from moldau.cluster import znodes
@@ -226,6 +226,11 @@ class Broker:
             await self._metadata.reload()
         for each in self._logs:
             self._sort_out(each)
+        if not self._adopts:
+            self._logs.strays.note(self._clock.now_ms(), self._is_stray)
+
+    def _is_stray(self, topic_id: bytes | None, partition: TopicPartition) -> bool:
+        return is_still_stray(self._metadata.image, topic_id, partition.partition, self.broker_id)
 
     def _sort_out(self, each: Log) -> None:
         """Set a log aside if it is proved that the cluster has no use for it: its topic was deleted or made anew, or
@@ -318,7 +323,14 @@ class Broker:
                 each.roll_if_due(now_ms)
         marks = self._high_watermarks()
         self._logs.delete_expired(lambda partition: marks.get(partition, 0))
-        self._directory_threads.in_each("remove", self._logs.remove_doomed)
+        stray_ms = self._services.config.long("log.stray.retention.ms")
+
+        def remove(path: str) -> None:
+            self._logs.remove_doomed(path)
+            if stray_ms >= 0 and not self._adopts:
+                self._logs.remove_strays(stray_ms, self._is_stray, path)
+
+        self._directory_threads.in_each("remove", remove)
 
     def _look_for_room(self) -> None:
         """While a disk is full, what may go goes at once."""

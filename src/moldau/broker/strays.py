@@ -31,3 +31,14 @@ def why_stray(image: ClusterImage, log: Log, broker_id: int) -> StrayReason | No
     if index >= len(topic.partitions) or broker_id not in topic.partitions[index].replicas:
         return StrayReason.NOT_A_REPLICA
     return None
+
+
+def is_still_stray(image: ClusterImage, topic_id: bytes | None, index: int, broker_id: int) -> bool:
+    """Whether a log that was set aside is of no use: its topic is gone, this broker is no replica, or one in sync."""
+    name = image.topic_names_by_id.get(topic_id) if topic_id is not None else None
+    if name is None:
+        return not image.unreadable_topics
+    partitions = image.topics[name].partitions
+    if index >= len(partitions):
+        return True
+    return broker_id not in partitions[index].replicas or broker_id in partitions[index].isr

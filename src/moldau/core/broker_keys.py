@@ -101,6 +101,7 @@ log.dirs LIST ~ - ! | Data directories, between commas.
 log.dir.failure.timeout.ms LONG 30000 - 1.. | How long a broker with a failed directory waits before it stops.
 cordoned.log.dirs LIST "" b * | Data directories that take no new partitions.
 log.flush.policy STRING group - group/os | When acks=all is answered: `group` after fdatasync, `os` before.
+log.stray.retention.ms LONG 604800000 c -1.. | How long a log that no topic has any more is kept (-1: always).
 log.segment.bytes INT 1073741824 c 14.. | Size at which a segment is closed and the next begun.
 log.roll.ms LONG ~ c 1.. | Age at which a segment is closed; wins over log.roll.hours.
 log.roll.hours INT 168 - 1.. | Age in hours at which a segment is closed.

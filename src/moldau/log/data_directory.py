@@ -3,7 +3,7 @@
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from moldau.core.files import DirectoryLock, Files
@@ -19,6 +19,9 @@ CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 META_PROPERTIES_FILE = "meta.properties"
 STORE_FILE = "metadata.properties"
 """Which metadata store a data directory was used with."""
+LEFT_ALONE_FILE = "left-alone"
+"""The names of directories that hold a log of which nobody could say whose it is, one in a line. Whoever takes a name
+out lets the log be used or set aside again."""
 NEW_DIRECTORY_FILE = ".new"
 """In a data directory that has not been part of a cluster yet: nothing that the cluster counts on is in it."""
 
@@ -153,16 +156,26 @@ class DataDirectory:
         """The partitions that have a directory here. A name alone proves nothing: see `holds_a_log`."""
         found: list[TopicPartition] = []
         unknown: list[str] = []
+        left_alone = self._left_alone()
         for name in filter(self._is_directory, self._files.list(self.path)):
             partition = partition_of(name)
             inside = self._names_in(name) if partition is not None else []
-            if partition is not None and holds_a_log(inside):
+            if partition is not None and holds_a_log(inside) and name not in left_alone:
                 found.append(partition)
             elif not self._is_accounted_for(name, inside, partition):
                 unknown.append(name)
         if unknown:
-            log.warning("%s: not partitions, left alone: %s", self.path, _some(unknown))
+            log.warning("%s: not partitions of this broker, left alone: %s", self.path, some_names(unknown))
         return found
+
+    def leave_alone(self, partition: TopicPartition) -> None:
+        """Note that a directory is to be left alone at every start from now on."""
+        names = sorted({str(partition), *filter(self._is_directory, self._left_alone())})
+        self._files.write_atomically(f"{self.path}/{LEFT_ALONE_FILE}", "".join(f"{name}\n" for name in names).encode())
+
+    def _left_alone(self) -> set[str]:
+        path = f"{self.path}/{LEFT_ALONE_FILE}"
+        return set(self._files.read(path).decode().split()) if self._files.exists(path) else set()
 
     def _names_in(self, name: str) -> list[str]:
         """The names in a directory here; of one that may not be read, one that says so."""
@@ -187,6 +200,16 @@ class DataDirectory:
             else:
                 self._files.remove_tree(path)
 
+    def set_aside_as(self, suffix: str) -> Iterator[tuple[str, TopicPartition, bytes | None]]:
+        """Path, partition and topic id of the logs that were renamed out of the way with `suffix`."""
+        for name in self._files.list(self.path):
+            aside, path = _ASIDE_NAME.fullmatch(name), f"{self.path}/{name}"
+            partition = partition_of(aside["partition"]) if aside is not None and aside["suffix"] == suffix else None
+            if partition is not None and self._is_directory(name):
+                inside = self._names_in(name)
+                if holds_a_log(inside) and META_PROPERTIES_FILE not in inside:
+                    yield path, partition, _topic_id_in(self._files, path)
+
     def is_free_for(self, partition: TopicPartition, topic_id: bytes | None) -> bool:
         """Whether a log may be made in the directory of that name: nothing is there, or nothing but a log of that topic
         which could not be made to its end."""
@@ -196,6 +219,8 @@ class DataDirectory:
         if not self._files.is_directory(path):
             return False
         names = self._names_in(str(partition))
+        if names and str(partition) in self._left_alone():
+            return False
         return not names or (holds_a_log(names) and _topic_id_in(self._files, path) in (None, topic_id))
 
     def directory_of(self, partition: TopicPartition) -> str:
@@ -281,7 +306,7 @@ def _topic_id_in(files: Files, directory: str) -> bytes | None:
         return None  # torn: the file is written without a sync
 
 
-def _some(names: Sequence[str]) -> str:
+def some_names(names: Sequence[str]) -> str:
     """Names for a log line, which has an end."""
     more = len(names) - NAMES_IN_A_LINE_MAX
     return ", ".join(names[:NAMES_IN_A_LINE_MAX]) + (f" and {more} more" if more > 0 else "")

@@ -17,6 +17,7 @@ from moldau.core.ids import TopicPartition
 from moldau.core.topic_config import TopicConfig
 from moldau.log.data_directory import CheckpointedOffsets, DataDirectory, DirectoryError
 from moldau.log.log import DoomedFile, Log
+from moldau.log.strays import Judge, Strays, write_note
 from moldau.protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class LogManager:
         self._marks: dict[Log, list[str]] = {}
         """Logs that the checkpoint files do not know yet, with the marks in their directories that say so."""
         self._unsynced_removals: set[Log] = set()
-        self._left_alone: set[str] = set()
+        self.strays = Strays(files)
         self._doomed: list[DoomedFile] = []
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._topics_before: frozenset[bytes] = frozenset()
@@ -118,6 +119,7 @@ class LogManager:
         clean = directory.take_clean_mark()
         self.was_clean &= clean
         directory.remove_deleted()
+        self.strays.find(directory)
         checkpointed = directory.read_checkpoints()
         partitions = directory.partitions()
         if not clean and partitions:
@@ -197,8 +199,7 @@ class LogManager:
         if not online:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no data directory is online")
         for directory in online:
-            path = directory.directory_of(partition)
-            if path not in self._left_alone and directory.is_free_for(partition, topic_id):
+            if directory.is_free_for(partition, topic_id):
                 return directory
         in_the_way = online[0].directory_of(partition)
         raise ApiError(
@@ -232,14 +233,27 @@ class LogManager:
         stray, directory = self._forget(partition)
         if stray is not None and directory is not None:
             stray.retire()
-            self._guard(directory, lambda each: each.set_stray(partition, self._new_uuid()))
+            self._guard(directory, lambda each: self._set_stray(each, stray))
+
+    def _set_stray(self, directory: DataDirectory, stray: Log) -> None:
+        now_ms = self._clock.now_ms()
+        write_note(self._files, stray.directory, now_ms)
+        path = directory.set_stray(stray.topic_partition, self._new_uuid())
+        self.strays.add(path, stray.topic_partition, stray.topic_id, now_ms)
+
+    def remove_strays(self, retention_ms: int, is_stray: Judge, path: str | None = None) -> None:
+        """Remove the logs that were set aside longer ago than `retention_ms`, unless `is_stray` has changed its mind.
+        For a thread."""
+        until_ms = self._clock.now_ms() - retention_ms
+        for directory in self._chosen(path):
+            self.strays.remove_old(directory.path, until_ms, is_stray)
 
     def leave_alone(self, partition: TopicPartition) -> None:
         """Let go of a log that may be another's; its files stay as they are, and nothing is made in their place."""
         known, directory = self._forget(partition)
         if known is not None and directory is not None:
             known.retire()
-            self._left_alone.add(directory.directory_of(partition))
+            self._guard(directory, lambda each: each.leave_alone(partition))
 
     def _forget(self, partition: TopicPartition) -> tuple[Log | None, DataDirectory | None]:
         self._high_watermarks.pop(partition, None)
