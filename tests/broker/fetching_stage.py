@@ -70,6 +70,11 @@ class ManualCommitter:
                 failed.append(log)
         future.set_result(frozenset(failed))
 
+    def refuse(self) -> None:
+        """No descriptor is left for the oldest wait, say; the logs are as they were."""
+        logs, future = self.waiting.pop(0)
+        future.set_result(frozenset(logs))
+
 
 class Stage:
     """Fetchers with logs in memory, and a leader to play."""

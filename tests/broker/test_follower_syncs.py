@@ -142,6 +142,21 @@ def test_a_partition_whose_sync_failed_is_not_fetched_any_more() -> None:
     play(story, log_flush_policy="group")
 
 
+def test_a_partition_whose_sync_was_refused_is_synced_again_before_it_is_named() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.established(0)
+        (await stage.leader.asked()).answer_fetch(TOPIC_ID, data(written(b"a")))
+        await until(lambda: stage.committer.waiting)
+        stage.committer.refuse()
+        waiting = await stage.leader.asked()
+        assert waiting.named == {}
+        await until(lambda: stage.committer.waiting)
+        stage.committer.sync()
+        assert (await stage.leader.asked()).named[0].fetch_offset == 1
+
+    play(story, log_flush_policy="group")
+
+
 def test_a_partition_that_is_followed_no_more_is_not_named_after_its_sync() -> None:
     async def story(stage: Stage) -> None:
         await stage.established(0, 1)

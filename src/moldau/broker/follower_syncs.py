@@ -27,13 +27,20 @@ class FollowerSyncs:
     """The syncs for what is fetched from one leader."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, services: Services, plan: FetchPlan, go_on: Callable[[], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        services: Services,
+        plan: FetchPlan,
+        *,
+        go_on: Callable[[], None],
+        on_failed: Callable[[Fetch], None],
     ) -> None:
-        """`go_on` is called when there may be something to send."""
+        """`go_on` is called when there may be something to send, `on_failed` when a log could not be synced."""
         self._loop = loop
         self._services = services
         self._plan = plan
         self._go_on = go_on
+        self._on_failed = on_failed
         self._running: set[Syncing] = set()
         self._awaited: set[Syncing] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -79,10 +86,10 @@ class FollowerSyncs:
         self._awaited.discard(syncing)
         failed = syncing.result()
         for fetch in fetches:
-            if fetch.partition.log in failed:
-                self._plan.remove(fetch)  # its directory is given up, which others see to
-            else:
+            if fetch.partition.log not in failed:
                 self._plan.let_go(fetch)
+            elif self._plan.holds(fetch):
+                self._on_failed(fetch)
         if not self._awaited:
             self._stop_waiting()
         self._go_on()

@@ -74,7 +74,7 @@ class LeaderFetcher:
         self._services = services
         self._leader_id = leader_id
         self._plan = FetchPlan()
-        self._syncs = FollowerSyncs(loop, services, self._plan, self._go_on)
+        self._syncs = FollowerSyncs(loop, services, self._plan, go_on=self._go_on, on_failed=self._own_log_failed)
         self._config: BrokerConfig | None = None
         self._limits: FetchLimits
         self._timeout_ms: int
@@ -372,7 +372,8 @@ class LeaderFetcher:
             records = cast(memoryview, data.records or b"")  # what was received is never a region of a file
             size = partition.take(records, data.high_watermark, data.log_start_offset, now_ms)
         except ApiError as error:
-            self._own_log_failed(fetch, error)
+            log.error("%s cannot take what its leader sent: %s", partition.topic_partition, error.message)
+            self._own_log_failed(fetch)
             return 0
         except Exception:  # of one partition; the others must not end with it
             log.exception("%s cannot take what its leader sent", partition.topic_partition)
@@ -385,10 +386,9 @@ class LeaderFetcher:
                 self._services.follower_throttle.record(size)
         return size
 
-    def _own_log_failed(self, fetch: Fetch, error: ApiError) -> None:
-        partition = fetch.partition
-        log.error("%s cannot take what its leader sent: %s", partition.topic_partition, error.message)
-        if partition.log.failure is not None:
+    def _own_log_failed(self, fetch: Fetch) -> None:
+        """It could not be appended to, cut or synced."""
+        if fetch.partition.log.failure is not None:
             self._plan.remove(fetch)  # its directory is given up, which others see to
         else:
             self._leave_out(fetch)
@@ -475,7 +475,8 @@ class LeaderFetcher:
         try:
             fetch.partition.truncate_to_leader(start, end)
         except ApiError as error:
-            self._own_log_failed(fetch, error)
+            log.error("%s cannot be cut to what its leader has: %s", fetch.partition.topic_partition, error.message)
+            self._own_log_failed(fetch)
         else:
             self._plan.name_again(fetch)
 
