@@ -12,16 +12,18 @@ import logging
 import struct
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from moldau.broker.long_requests import ERROR_OF_OURS, LongRequest, LongRequests, long_answer, server_error
 from moldau.broker.sender import Chunk
 from moldau.coordinators.promise import Promise
 from moldau.handlers import registry
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.later import Later
+from moldau.handlers.pieces import Pieces
 from moldau.protocol import codec
-from moldau.protocol.apis import API_VERSIONS, find, request_type, response_type
-from moldau.protocol.errors import ErrorCode, ProtocolError
+from moldau.protocol.apis import API_VERSIONS, find, request_type
+from moldau.protocol.errors import ErrorCode, ProtocolError, TooManyElements
 from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, Frame, parse_request_header, responder
 from moldau.protocol.schema import Message
 from moldau.replication.delayed import DelayedFetch
@@ -31,7 +33,6 @@ log = logging.getLogger(__name__)
 INTRODUCTION_BYTES_MAX = 256
 """Longer headers are read each time: what is kept of a client is bounded by the number of API versions."""
 
-ERROR_OF_OURS = "the request could not be answered because of an error of ours, see above"
 
 _correlation_id = struct.Struct(">i").unpack_from
 
@@ -51,15 +52,51 @@ class Peer:
         return f"{self.host}:{self.port} ({self.listener})"
 
 
-class Awaited(Later):
+class Answering(Later):
+    """An answer of which not even the message is there yet."""
+
+    __slots__ = ("_correlation_id", "_long", "_route")
+
+    def __init__(self, route: "Route", correlation_id: int) -> None:
+        super().__init__()
+        self._route = route
+        self._correlation_id = correlation_id
+        self._long: Later | None = None
+
+    def cancel(self) -> None:
+        super().cancel()
+        if self._long is not None:
+            self._long.cancel()
+
+    def tell(self, message: Callable[[], Message | None]) -> None:
+        """The message can be had now; if that raises, it is logged, and there will be no answer."""
+        try:
+            answer = message()
+            chunks = [] if answer is None else self._route.respond(self._correlation_id, answer)  # None: acks=0
+        except TooManyElements:
+            self._long = self._route.long_answer(self._correlation_id, cast(Message, answer))
+            self._long.when_done(self._written)
+        except Exception:
+            log.exception("a request failed")
+            self.fail()
+        else:
+            self.complete(chunks)
+
+    def _written(self, long: Later) -> None:
+        if long.chunks is None:
+            self.fail()
+        else:
+            self.complete(long.chunks)
+
+
+class Awaited(Answering):
     """The answer of a handler that waits."""
 
-    __slots__ = ("_encode", "_future")
+    __slots__ = ("_future",)
 
-    def __init__(self, future: "asyncio.Future[Message]", encode: Callable[[Message], list[Chunk]]) -> None:
-        super().__init__()
+    def __init__(self, future: "asyncio.Future[Message]", route: "Route", correlation_id: int) -> None:
+        super().__init__(route, correlation_id)
         self._future = future
-        self._encode = encode
         future.add_done_callback(self._done)
 
     def cancel(self) -> None:
@@ -68,10 +105,7 @@ class Awaited(Later):
 
     def _done(self, future: "asyncio.Future[Message]") -> None:
         if not future.cancelled():
-            self.complete_with(lambda: self._chunks(future.result()))
-
-    def _chunks(self, answer: Message | None) -> list[Chunk]:
-        return [] if answer is None else self._encode(answer)  # None: acks=0
+            self.tell(future.result)
 
 
 class Undecided(Awaited):
@@ -81,29 +115,27 @@ class Undecided(Awaited):
     is_undecided = True
 
 
-class Promised(Later):
+class Promised(Answering):
     """The answer of a state machine that waits; the promise is kept in a later turn of the loop."""
 
-    __slots__ = ("_encode",)
+    __slots__ = ()
 
-    def __init__(self, promise: Promise[Message], encode: Callable[[Message], list[Chunk]]) -> None:
-        super().__init__()
-        self._encode = encode
+    def __init__(self, promise: Promise[Message], route: "Route", correlation_id: int) -> None:
+        super().__init__(route, correlation_id)
         promise.then(self._done)
 
     def _done(self, answer: Message) -> None:
-        self.complete_with(lambda: self._encode(answer))
+        self.tell(lambda: answer)
 
 
-class Delayed(Later):
+class Delayed(Answering):
     """The answer of a handler that is asked again when there is enough to say."""
 
-    __slots__ = ("_delayed", "_encode")
+    __slots__ = ("_delayed",)
 
-    def __init__(self, delayed: DelayedFetch[Message], encode: Callable[[Message], list[Chunk]]) -> None:
-        super().__init__()
+    def __init__(self, delayed: DelayedFetch[Message], route: "Route", correlation_id: int) -> None:
+        super().__init__(route, correlation_id)
         self._delayed = delayed
-        self._encode = encode
         delayed.then(self._ready)
 
     def cancel(self) -> None:
@@ -111,7 +143,7 @@ class Delayed(Later):
         self._delayed.cancel()
 
     def _ready(self) -> None:
-        self.complete_with(lambda: self._encode(self._delayed.answer()))
+        self.tell(self._delayed.answer)
 
 
 Answer = bytes | list[Chunk] | Later | None
@@ -126,10 +158,15 @@ def chunks_of(answer: bytes | list[Chunk]) -> list[Chunk]:
 class Route(NamedTuple):
     """What one (key, version) needs."""
 
-    decode: Callable[[Frame, int], tuple[Any, int]]
+    key: int
+    decode: Callable[[Frame, int, int], tuple[Any, int]]
     handle: registry.Handler
     respond: Callable[[int, Message], list[Chunk]]
-    repeats: Callable[[RequestContext, registry.Respond], registry.Repeats | None] | None = None
+    long_answer: Callable[[int, Message], Later]
+    repeats: Callable[[RequestContext], registry.Repeats | None] | None = None
+    pieces: Pieces | None = None
+    elements_at_once: int = codec.ELEMENTS_AT_ONCE_MAX
+    """A request with more of them is a long one."""
 
 
 class Introduction(NamedTuple):
@@ -151,6 +188,7 @@ class Dispatcher:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._routes: dict[tuple[int, int], Route] = {}
+        self._long_requests = LongRequests()
 
     def dispatch(self, frame: Frame, peer: Peer, *, is_lent: bool = False) -> Answer:
         """The answer to one request. A frame that is lent may be overwritten after this; any other may be kept."""
@@ -173,32 +211,39 @@ class Dispatcher:
             if known is None:
                 raise ProtocolError(ERROR_OF_OURS) from None
             (correlation_id,) = _correlation_id(frame, CORRELATION_ID_POSITION)
-            return known.route.respond(correlation_id, _server_error(key))
+            return known.route.respond(correlation_id, server_error(key))
 
     def _dispatch(self, frame: Frame, known: Introduction) -> Answer:
         _, body_position, route, context, repeats = known
         (correlation_id,) = _correlation_id(frame, CORRELATION_ID_POSITION)
         # Bytes behind the request are ignored, as Kafka does: librdkafka leaves some after an all-topics Metadata v13.
-        request, _ = route.decode(frame, body_position)
+        try:
+            request, _ = route.decode(frame, body_position, route.elements_at_once)
+        except TooManyElements:
+            return self._long_requests.serve(
+                LongRequest(route.key, correlation_id, frame, body_position, context, route.handle, route.pieces)
+            )
         answer = route.handle(request, context)
         if answer is None:
             return None
         if isinstance(answer, Message):
             if repeats is not None and repeats.may_repeat(request):
                 repeats.learn(frame, request, answer)
-            return route.respond(correlation_id, answer)
-        respond = partial(route.respond, correlation_id)
+            try:
+                return route.respond(correlation_id, answer)
+            except TooManyElements:
+                return route.long_answer(correlation_id, answer)
         if isinstance(answer, Promise):
-            return Promised(answer, respond)
+            return Promised(answer, route, correlation_id)
         if isinstance(answer, DelayedFetch):
             if repeats is not None and repeats.may_repeat(request):
                 repeats.learn(frame, request, None)
-            return Delayed(answer, respond)
+            return Delayed(answer, route, correlation_id)
         is_decided = isinstance(answer, asyncio.Future)
         future = asyncio.ensure_future(answer)
         if repeats is not None and repeats.may_repeat(request):
             future.add_done_callback(partial(_learn, repeats, frame, request))
-        return Awaited(future, respond) if is_decided else Undecided(future, respond)
+        return (Awaited if is_decided else Undecided)(future, route, correlation_id)
 
     def _introduce(self, frame: Frame, peer: Peer) -> Introduction:
         """Read a header that this connection did not send before."""
@@ -207,7 +252,7 @@ class Dispatcher:
         route = self._routes.get((key, version)) or self._route(key, version)
         context = RequestContext(self._services, version, header.client_id, peer.listener, peer.host)
         rest = bytes(frame[REST_POSITION : header.body_position])
-        repeats = None if route.repeats is None else route.repeats(context, route.respond)
+        repeats = None if route.repeats is None else route.repeats(context)
         known = Introduction(rest, header.body_position, route, context, repeats)
         if len(rest) <= INTRODUCTION_BYTES_MAX and route is not UNSUPPORTED_API_VERSIONS:
             peer.introductions[bytes(frame[:CORRELATION_ID_POSITION])] = known
@@ -219,12 +264,7 @@ class Dispatcher:
         if served is None:
             raise ProtocolError(f"api key {key} is not served here")
         if served[0] <= version <= served[1]:
-            route = Route(
-                codec.decoder(request_type(key), version),
-                registry.handler(key),
-                responder(key, version),
-                registry.repeats(key),
-            )
+            route = _new_route(key, version)
             self._routes[key, version] = route
             return route
         if key == API_VERSIONS:
@@ -232,10 +272,31 @@ class Dispatcher:
         raise ProtocolError(f"{_name(key)} v{version} is not served here, only {served[0]} to {served[1]}")
 
 
+def _new_route(key: int, version: int) -> Route:
+    pieces = registry.pieces(key, version)
+    make_repeats = registry.repeats(key)
+    return Route(
+        key,
+        codec.decoder(request_type(key), version),
+        registry.handler(key),
+        responder(key, version, codec.ELEMENTS_AT_ONCE_MAX),
+        partial(long_answer, key, version),
+        None if make_repeats is None else partial(_repeats, make_repeats, responder(key, version)),
+        pieces,
+        codec.ELEMENTS_AT_ONCE_MAX if pieces is None else pieces.elements_max,
+    )
+
+
+def _repeats(make: registry.MakeRepeats, respond: registry.Respond, context: RequestContext) -> registry.Repeats | None:
+    return make(context, respond)
+
+
 UNSUPPORTED_API_VERSIONS = Route(
-    decode=lambda frame, _: (None, len(frame)),
+    API_VERSIONS,
+    decode=lambda frame, _position, _elements_max: (None, len(frame)),
     handle=lambda _request, _context: registry.api_versions_answer(ErrorCode.UNSUPPORTED_VERSION),
     respond=responder(API_VERSIONS, 0),
+    long_answer=partial(long_answer, API_VERSIONS, 0),
 )
 """KIP-511: a client newer than us learns our versions from a version 0 answer with error 35."""
 
@@ -249,12 +310,3 @@ def _learn(repeats: registry.Repeats, frame: Frame, request: Any, done: "asyncio
 def _name(key: int) -> str:
     api = find(key)
     return api.name if api is not None else f"api key {key}"
-
-
-def _server_error(key: int) -> Message:
-    """What a client gets when a handler broke: the error code where the answer has one, else a closed connection."""
-    answer: Any = response_type(key)
-    if not hasattr(answer, "error_code"):
-        raise ProtocolError(ERROR_OF_OURS)
-    failure: Message = answer(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-    return failure

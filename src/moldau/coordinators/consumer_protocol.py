@@ -4,12 +4,18 @@ A coordinator reads a subscription only to know the topics of a group (which off
 deleted) and to migrate members to the consumer protocol. Later versions only add fields at the end.
 """
 
+from typing import TypeVar
+
 from moldau.protocol.codec import decoder, encode
-from moldau.protocol.errors import ProtocolError
+from moldau.protocol.errors import ProtocolError, TooManyElements
 from moldau.protocol.schema import BYTES, INT32, STRING, Message, Struct, array, field
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+ELEMENTS_MAX = 50_000
+"""Topics and partitions in one member's bytes: they are read on the event loop, 10 ms at most."""
+
 _VERSION_BYTES = 2
+M = TypeVar("M", bound=Message)
 
 
 class ConsumerPartitions(Struct):
@@ -35,14 +41,21 @@ class ConsumerAssignment(Message, versions=(0, 3)):
 def parse_subscription(data: bytes) -> ConsumerSubscription:
     """ProtocolError: these are not the bytes of a consumer."""
     version = _version(data, ConsumerSubscription)
-    return decoder(ConsumerSubscription, version)(data, _VERSION_BYTES)[0]
+    return _parse(ConsumerSubscription, version, data)
 
 
 def parse_assignment(data: bytes) -> ConsumerAssignment:
     """ProtocolError: these are not the bytes of a consumer. No bytes at all are no partitions."""
     if not data:
         return ConsumerAssignment()
-    return decoder(ConsumerAssignment, _version(data, ConsumerAssignment))(data, _VERSION_BYTES)[0]
+    return _parse(ConsumerAssignment, _version(data, ConsumerAssignment), data)
+
+
+def _parse(message_type: type[M], version: int, data: bytes) -> M:
+    try:
+        return decoder(message_type, version)(data, _VERSION_BYTES, ELEMENTS_MAX)[0]
+    except TooManyElements:
+        raise ProtocolError(f"more than {ELEMENTS_MAX} topics and partitions of one member") from None
 
 
 def serialize_subscription(subscription: ConsumerSubscription, version: int) -> bytes:

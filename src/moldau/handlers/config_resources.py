@@ -4,7 +4,7 @@ A change is a function from the old properties to the new ones, so that it can b
 again when somebody else changed the same resource first. All of the outcome is checked, not only what is new in it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from enum import IntEnum
 
 from moldau.cluster.metadata import check_broker_configs, check_topic_configs
@@ -22,6 +22,10 @@ Change = Callable[[Configs], Configs]
 WHOLE_CLUSTER = ""
 FIXED_WHILE_RUNNING = frozenset({"listeners", "listener.security.protocol.map"})
 """Kafka can open and close listeners at run time; here that would be promised and not done."""
+
+
+CONFIGS_PER_RESOURCE_MAX = 1000
+"""Properties in one change of a resource; a broker has about 250."""
 
 
 class ResourceType(IntEnum):
@@ -117,6 +121,12 @@ def _topic_configs(name: str, services: Services) -> Configs:
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     return topic.configs
+
+
+def check_config_count(configs: Sized) -> None:
+    """Raise INVALID_REQUEST for more properties of one resource than there can be."""
+    if len(configs) > CONFIGS_PER_RESOURCE_MAX:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{len(configs)} properties of one resource")
 
 
 def check_broker_name(name: str, services: Services) -> None:

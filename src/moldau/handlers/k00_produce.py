@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from moldau.cluster.topic_names import INTERNAL_TOPICS
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.opening import append_opened
+from moldau.handlers.pieces import Pieces
 from moldau.handlers.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
 from moldau.handlers.produce_repeats import NO_ACKS, VERSION_MIN, ProduceRepeats, Respond
 from moldau.log.log import AppendResult, Log
@@ -43,6 +44,9 @@ ACKS = (ACKS_ALL, NO_ACKS, 1)
 
 WRITTEN_BY_BROKERS = ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics are written by brokers only")
 """What coordinators keep in memory is only what they themselves have written."""
+
+
+PIECES = Pieces("topic_data", "responses", "partition_data", "partition_responses")
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Awaitable[Any] | None:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from moldau.handlers.context import RequestContext
 from moldau.handlers.opening import Opening
+from moldau.handlers.pieces import Pieces
 from moldau.log.log import Log
 from moldau.log.timestamps import MaxTimestampSearch, RecordsLeft, Search, TimestampOffset, TimestampSearch
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -52,6 +53,9 @@ Found = tuple[int, int, int]
 """Offset, timestamp, leader epoch."""
 
 NOTHING: Found = (-1, -1, -1)
+
+
+PIECES = Pieces("topics", "topics", "partitions", "partitions")
 
 
 def handle(

@@ -13,13 +13,16 @@ Who leads which partition, at the addresses of the listener that the client came
   8+: authorized operations on request (KIP-430).
 """
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Iterator
+from itertools import islice
+from typing import cast
 
 from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.topic_names import validate_topic_name
 from moldau.handlers.authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from moldau.handlers.context import RequestContext
 from moldau.handlers.topics import auto_create, is_internal, may_auto_create
+from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k03_metadata import (
     MetadataRequest,
@@ -35,13 +38,54 @@ ALL_TOPICS_IS_AN_EMPTY_LIST = 0
 LISTENER_NOT_FOUND_IS_KNOWN = 6
 TOPICS_HAVE_IDS = 10  # KIP-516
 TOPICS_BY_ID = 12
+PARTITIONS_AT_ONCE_MAX = 1000
+"""Told without a pause: 2 to 3 ms."""
+
+CREATED_AT_ONCE_MAX = 1000
+"""Topics that one request creates; who wants more asks again, as clients do for what they are not told of."""
 
 
 def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
     if TOPICS_HAVE_IDS <= context.api_version < TOPICS_BY_ID and any(map(_asks_by_id, request.topics or ())):
         return _refuse_ids(request)
-    missing = _missing(request, context)
-    return _create_then_answer(missing, request, context) if missing else _answer(request, context, {})
+    if len(request.topics or ()) > PARTITIONS_AT_ONCE_MAX:
+        return _answer_in_turns(request, context)
+    asked = _asked(request, context)
+    if _size(asked) > PARTITIONS_AT_ONCE_MAX or any(True for _ in _missing(request, context)):
+        return _answer_in_turns(request, context)
+    view = _View(request, context, {})
+    return _answer(request, context, [view.topic(each) for each in asked])
+
+
+Asked = list[TopicImage | MetadataRequestTopic]
+"""A topic, or the name or id of one that does not exist."""
+
+
+def _asked(request: MetadataRequest, context: RequestContext) -> Asked:
+    """What the answer is to tell of. A topic that is named twice is told once, as in Kafka."""
+    image = context.services.metadata.image
+    distinct = {_key(each): each for each in _asked_for(request, context)}
+    return [each if isinstance(each, TopicImage) else _find(each, image) or each for each in distinct.values()]
+
+
+def _asked_for(request: MetadataRequest, context: RequestContext) -> Iterable[TopicImage | MetadataRequestTopic]:
+    all_topics = _asks_for_all(request, context)
+    return context.services.metadata.image.topics.values() if all_topics else request.topics or ()
+
+
+def _key(each: TopicImage | MetadataRequestTopic) -> tuple[str | None, bytes]:
+    return each.name, each.topic_id
+
+
+def _find(asked: MetadataRequestTopic, image: ClusterImage) -> TopicImage | None:
+    if asked.topic_id != ZERO_UUID:
+        return image.topic_by_id(asked.topic_id)
+    return image.topics.get(asked.name or "")
+
+
+def _size(asked: Asked) -> int:
+    """How much there is to tell."""
+    return len(asked) + sum(len(each.partitions) for each in asked if isinstance(each, TopicImage))
 
 
 def _asks_by_id(topic: MetadataRequestTopic) -> bool:
@@ -60,40 +104,42 @@ def _refuse_ids(request: MetadataRequest) -> MetadataResponse:
     )
 
 
-def _missing(request: MetadataRequest, context: RequestContext) -> list[str]:
+def _missing(request: MetadataRequest, context: RequestContext) -> Iterator[str]:
     """The topics to create before the answer."""
     if not request.allow_auto_topic_creation or not context.services.config.bool("auto.create.topics.enable"):
-        return []
+        return iter(())
     topics = context.services.metadata.image.topics
-    asked = [topic.name for topic in request.topics or () if topic.topic_id == ZERO_UUID and topic.name]
-    return [
-        name
-        for name in dict.fromkeys(asked)
-        if name not in topics and may_auto_create(name) and _name_error(name) is None
-    ]
+    named = (topic.name for topic in request.topics or () if topic.topic_id == ZERO_UUID and topic.name)
+    return (name for name in named if name not in topics and may_auto_create(name) and _name_error(name) is None)
 
 
-async def _create_then_answer(
-    missing: list[str], request: MetadataRequest, context: RequestContext
-) -> MetadataResponse:
+async def _answer_in_turns(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """The answer after the missing topics are made; others are served in between."""
     failed: dict[str, int] = {}
-    for name in missing:
+    for name in islice(_missing(request, context), CREATED_AT_ONCE_MAX):
         try:
             await auto_create(name, context.services)
         except ApiError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another client was first: just as well
                 failed[name] = error.code
-    return _answer(request, context, failed)
+    view, turns = _View(request, context, failed), Turns()
+    topics: list[MetadataResponseTopic] = []
+    told: set[object] = set()
+    async for one in turns.each(_asked_for(request, context)):
+        if (key := _key(one)) in told:
+            continue
+        told.add(key)
+        each = one if isinstance(one, TopicImage) else _find(one, view.image) or one
+        topics.append(view.topic(each, PARTITIONS_AT_ONCE_MAX))
+        partitions = each.partitions if isinstance(each, TopicImage) else ()
+        for start in range(PARTITIONS_AT_ONCE_MAX, len(partitions), PARTITIONS_AT_ONCE_MAX):
+            await turns.give_way()
+            topics[-1].partitions.extend(view.partitions(cast(TopicImage, each), start, PARTITIONS_AT_ONCE_MAX))
+    return _answer(request, context, topics)
 
 
-def _answer(request: MetadataRequest, context: RequestContext, failed: dict[str, int]) -> MetadataResponse:
+def _answer(request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]) -> MetadataResponse:
     image = context.services.metadata.image
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-    view = _View(image, context.listener, context.api_version, operations)
-    if _asks_for_all(request, context):
-        topics = [view.topic(topic) for topic in image.topics.values()]
-    else:
-        topics = [_asked_topic(asked, view, failed) for asked in request.topics or ()]
     return MetadataResponse(
         brokers=_brokers([*image.brokers.values(), *context.services.departed.listed(image)], context.listener),
         cluster_id=image.cluster_id,
@@ -118,44 +164,48 @@ def _brokers(brokers: Iterable[BrokerInfo], listener: str) -> list[MetadataRespo
     ]
 
 
-def _asked_topic(asked: MetadataRequestTopic, view: "_View", failed: dict[str, int]) -> MetadataResponseTopic:
-    image = view.image
-    if asked.topic_id != ZERO_UUID:
-        by_id = image.topic_names_by_id.get(asked.topic_id)
-        if by_id is None:
-            return MetadataResponseTopic(
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id, partitions=[]
-            )
-        return view.topic(image.topics[by_id])
-    name = asked.name or ""
-    topic = image.topics.get(name)
-    if topic is not None:
-        return view.topic(topic)
-    code = failed.get(name) or _name_error(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return MetadataResponseTopic(error_code=code, name=name, is_internal=is_internal(name), partitions=[])
-
-
 class _View:
     """The image as one client sees it."""
 
-    def __init__(self, image: ClusterImage, listener: str, api_version: int, operations: int) -> None:
-        self.image = image
-        self._operations = operations
-        self._reachable = {broker.id for broker in image.brokers.values() if broker.endpoint(listener) is not None}
+    def __init__(self, request: MetadataRequest, context: RequestContext, failed: dict[str, int]) -> None:
+        """`failed`: why topics could not be made."""
+        self.image = image = context.services.metadata.image
+        self._failed = failed
+        self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+        self._reachable = {
+            broker.id for broker in image.brokers.values() if broker.endpoint(context.listener) is not None
+        }
         self._unreachable = (
             ErrorCode.LISTENER_NOT_FOUND
-            if api_version >= LISTENER_NOT_FOUND_IS_KNOWN
+            if context.api_version >= LISTENER_NOT_FOUND_IS_KNOWN
             else ErrorCode.LEADER_NOT_AVAILABLE
         )
 
-    def topic(self, topic: TopicImage) -> MetadataResponseTopic:
+    def topic(
+        self, asked: TopicImage | MetadataRequestTopic, partitions_max: int | None = None
+    ) -> MetadataResponseTopic:
+        if not isinstance(asked, TopicImage):
+            return self._missing(asked)
         return MetadataResponseTopic(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            is_internal=is_internal(topic.name),
-            partitions=[self._partition(topic.name, index, each) for index, each in enumerate(topic.partitions)],
+            name=asked.name,
+            topic_id=asked.topic_id,
+            is_internal=is_internal(asked.name),
+            partitions=self.partitions(asked, 0, partitions_max or len(asked.partitions)),
             topic_authorized_operations=self._operations,
         )
+
+    def _missing(self, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+        if asked.topic_id != ZERO_UUID:
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+            return MetadataResponseTopic(error_code=code, name=None, topic_id=asked.topic_id, partitions=[])
+        name = asked.name or ""
+        error = self._failed.get(name) or _name_error(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return MetadataResponseTopic(error_code=error, name=name, is_internal=is_internal(name), partitions=[])
+
+    def partitions(self, topic: TopicImage, start: int, count: int) -> list[MetadataResponsePartition]:
+        """Some of a topic's, from one on."""
+        some = topic.partitions[start : start + count]
+        return [self._partition(topic.name, index, each) for index, each in enumerate(some, start)]
 
     def _partition(self, topic: str, index: int, partition: PartitionImage) -> MetadataResponsePartition:
         error = self._error(topic, index, partition.leader)

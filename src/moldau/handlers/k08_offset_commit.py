@@ -19,6 +19,7 @@ from moldau.coordinators.offsets import Committing, OffsetToCommit
 from moldau.coordinators.promise import Promise, mapped
 from moldau.handlers.context import RequestContext
 from moldau.handlers.groups_access import awaited
+from moldau.handlers.pieces import Pieces
 from moldau.handlers.topics import topic_names_and_ids
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k08_offset_commit import (
@@ -33,6 +34,9 @@ COMMITS_FIND_NO_COORDINATOR = 0  # clients of 0.8.1 send them to any broker
 COMMIT_BY_TOPIC_ID = 10  # KIP-848
 
 Names = list[tuple[str, bytes] | None]
+
+
+PIECES = Pieces("topics", "topics", "partitions", "partitions", elements_max=150)
 
 
 def handle(

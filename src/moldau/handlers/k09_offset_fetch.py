@@ -23,6 +23,7 @@ from moldau.coordinators.promise import Promise, all_of, mapped
 from moldau.coordinators.runtime import Shard
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.groups_access import awaited
+from moldau.handlers.pieces import Pieces
 from moldau.handlers.topics import topic_names_and_ids
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k09_offset_fetch import (
@@ -46,6 +47,12 @@ FETCH_BY_TOPIC_ID = 10  # KIP-848
 class _Found(NamedTuple):
     error_code: int
     topics: list[list[FetchedOffset]]
+
+
+PIECES = {
+    0: Pieces("topics", "topics", "partition_indexes", "partitions"),
+    FETCH_MANY_GROUPS: Pieces("groups", "groups", "topics", "topics"),
+}
 
 
 def handle(

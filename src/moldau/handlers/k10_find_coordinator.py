@@ -12,12 +12,16 @@ of share groups (2): INVALID_REQUEST.
 """
 
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k10_find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 FIND_MANY_KEYS = 4  # KIP-699
 GROUP, TRANSACTION = 0, 1
 NO_NODE = -1
+
+
+PIECES = Pieces("coordinator_keys", "coordinators")
 
 
 async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:

@@ -8,6 +8,7 @@
 
 from moldau.coordinators.promise import Promise, mapped
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k13_leave_group import (
     LeaveGroupRequest,
@@ -17,6 +18,9 @@ from moldau.protocol.messages.k13_leave_group import (
 )
 
 LEAVE_MANY_MEMBERS = 3  # KIP-345
+
+
+PIECES = Pieces("members", "members")
 
 
 def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse | Promise[LeaveGroupResponse]:

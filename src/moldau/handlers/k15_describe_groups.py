@@ -8,6 +8,7 @@
 
 from moldau.handlers.authorization import GROUP_OPERATIONS, NOT_ASKED
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k15_describe_groups import (
     DescribedGroup,
@@ -17,6 +18,9 @@ from moldau.protocol.messages.k15_describe_groups import (
 
 MISSING_GROUP_IS_AN_ERROR = 6  # KIP-1043
 DEAD = "Dead"
+
+
+PIECES = Pieces("groups", "groups", distinct=lambda group_id: group_id)
 
 
 def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:

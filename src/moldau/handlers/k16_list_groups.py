@@ -5,11 +5,16 @@
 """
 
 from moldau.handlers.context import RequestContext
-from moldau.protocol.errors import ApiError
+from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
+
+FILTERS_MAX = 100
+"""States and types in one request; there are about ten of each."""
 
 
 def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    if len(request.states_filter) + len(request.types_filter) > FILTERS_MAX:
+        return ListGroupsResponse(error_code=ErrorCode.INVALID_REQUEST)
     try:
         shards = context.services.groups.shards()
     except ApiError as error:

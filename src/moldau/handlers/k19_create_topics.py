@@ -20,10 +20,12 @@ from moldau.cluster.image import NO_TOPIC_ID
 from moldau.cluster.placement import PARTITIONS_PER_REQUEST_MAX, USE_DEFAULT, Assignment, place_new_topic
 from moldau.cluster.topic_names import CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC
 from moldau.core.config_entries import topic_entries
+from moldau.handlers.config_resources import check_config_count
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.offsets_topic import offsets_replication_factor, offsets_topic_configs
-from moldau.handlers.repetition import repeated
+from moldau.handlers.repetition import repeated, repeated_in_turns
 from moldau.handlers.topics import may_auto_create
+from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k19_create_topics import (
     CreatableReplicaAssignment,
@@ -39,9 +41,10 @@ from moldau.protocol.messages.k19_create_topics import (
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     services = context.services
     too_many = _partition_count(request.topics, services) > PARTITIONS_PER_REQUEST_MAX
-    twice = repeated(topic.name for topic in request.topics)
+    turns = Turns()
+    twice = await repeated_in_turns((topic.name for topic in request.topics), turns)
     results = [_refusal(name, ErrorCode.INVALID_REQUEST, f"topic {name!r} is there twice") for name in twice]
-    for topic in request.topics:
+    async for topic in turns.each(request.topics):
         if topic.name in twice:
             continue
         try:
@@ -100,6 +103,7 @@ def _offsets_configs(given: dict[str, str], services: Services) -> dict[str, str
 
 
 def _configs(configs: Sequence[CreatableTopicConfig]) -> dict[str, str]:
+    check_config_count(configs)
     given: dict[str, str] = {}
     for config in configs:
         if config.value is None:

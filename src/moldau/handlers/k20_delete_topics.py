@@ -7,11 +7,12 @@ removed after `file.delete.delay.ms`.
 - `delete.topic.enable=false`: TOPIC_DELETION_DISABLED, or INVALID_REQUEST before version 3, which has no such code.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from moldau.cluster.image import NO_TOPIC_ID, ClusterImage
 from moldau.handlers.context import RequestContext
-from moldau.handlers.repetition import repeated
+from moldau.handlers.repetition import repeated_in_turns
+from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k20_delete_topics import (
     DeletableTopicResult,
@@ -25,14 +26,15 @@ DELETE_TELLS_DISABLED = 3  # KIP-322
 
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
-    image = context.services.metadata.image
-    asked = _asked(request, context)
-    names = {_key(each): _name_of(each, image) for each in asked}
-    twice = repeated(name for name in names.values() if name is not None) | repeated(map(_key, asked))
+    image, turns = context.services.metadata.image, Turns()
+    asked = {_key(each): each async for each in turns.each(_asked(request, context))}
+    names = {key: _name_of(each, image) async for key, each in turns.each(asked.items())}
+    twice = await repeated_in_turns((name for name in names.values() if name is not None), turns)
+    twice_asked = await repeated_in_turns(map(_key, _asked(request, context)), turns)
     results = []
-    for each in {_key(each): each for each in asked}.values():
+    async for each in turns.each(asked.values()):
         try:
-            if _key(each) in twice or names[_key(each)] in twice:
+            if _key(each) in twice_asked or names[_key(each)] in twice:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the topic is there twice")
             results.append(await _delete(each, context))
         except ApiError as error:
@@ -40,10 +42,10 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     return DeleteTopicsResponse(responses=results)
 
 
-def _asked(request: DeleteTopicsRequest, context: RequestContext) -> Sequence[DeleteTopicState]:
+def _asked(request: DeleteTopicsRequest, context: RequestContext) -> Iterable[DeleteTopicState]:
     if context.api_version >= DELETE_BY_TOPIC_ID:
         return request.topics
-    return [DeleteTopicState(name=name) for name in request.topic_names]
+    return (DeleteTopicState(name=name) for name in request.topic_names)
 
 
 def _key(asked: DeleteTopicState) -> tuple[str | None, bytes]:

@@ -9,6 +9,7 @@ Gaps: followers learn of the new start with their next fetch; the answer does no
 """
 
 from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k21_delete_records import (
     DeleteRecordsPartition,
@@ -19,6 +20,9 @@ from moldau.protocol.messages.k21_delete_records import (
 )
 
 NO_LOW_WATERMARK = -1
+
+
+PIECES = Pieces("topics", "topics", "partitions", "partitions")
 
 
 def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:

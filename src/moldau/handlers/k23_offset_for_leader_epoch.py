@@ -5,6 +5,7 @@ it where its own copy parts from the leader's (KIP-101, KIP-279, KIP-320).
 """
 
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError
 from moldau.protocol.messages.k23_offset_for_leader_epoch import (
     EpochEndOffset,
@@ -13,6 +14,8 @@ from moldau.protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+
+PIECES = Pieces("topics", "topics", "partitions", "partitions")
 
 
 def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from moldau.core.config import ConfigEntry, ConfigSource
 from moldau.handlers.config_resources import describe
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError
 from moldau.protocol.messages.k32_describe_configs import (
     DescribeConfigsRequest,
@@ -26,6 +27,13 @@ from moldau.protocol.messages.k32_describe_configs import (
 )
 
 ONLY_TELLS_DEFAULTS = 0
+
+
+def _what(asked: DescribeConfigsResource) -> tuple[int, str, tuple[str, ...]]:
+    return asked.resource_type, asked.resource_name, tuple(asked.configuration_keys or ())
+
+
+PIECES = Pieces("resources", "results", elements_max=20, distinct=_what)
 
 
 def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:

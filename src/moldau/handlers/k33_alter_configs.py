@@ -11,9 +11,10 @@ Gaps: loggers are altered by key 44 only, as in Kafka; client metrics have no co
 only `consumer.*`.
 """
 
-from moldau.handlers.config_resources import alter
+from moldau.handlers.config_resources import alter, check_config_count
 from moldau.handlers.context import RequestContext
-from moldau.handlers.repetition import repeated
+from moldau.handlers.repetition import repeated_in_turns
+from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k33_alter_configs import (
     AlterConfigsRequest,
@@ -24,9 +25,11 @@ from moldau.protocol.messages.k33_alter_configs import (
 
 
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
-    twice = repeated((each.resource_type, each.resource_name) for each in request.resources)
+    turns = Turns()
+    named = ((each.resource_type, each.resource_name) for each in request.resources)
+    twice = await repeated_in_turns(named, turns)
     responses = []
-    for each in request.resources:
+    async for each in turns.each(request.resources):
         code, message = ErrorCode.NONE, None
         try:
             if (each.resource_type, each.resource_name) in twice:
@@ -53,6 +56,7 @@ async def _replace(asked: AlterConfigsResource, context: RequestContext, validat
 
 
 def _configs(asked: AlterConfigsResource) -> dict[str, str]:
+    check_config_count(asked.configs)
     new: dict[str, str] = {}
     for config in asked.configs:
         if config.name in new:

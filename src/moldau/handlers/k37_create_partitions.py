@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from moldau.cluster.placement import PARTITIONS_PER_REQUEST_MAX, place_new_partitions
 from moldau.handlers.context import RequestContext, Services
-from moldau.handlers.repetition import repeated
+from moldau.handlers.repetition import repeated_in_turns
+from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k37_create_partitions import (
     CreatePartitionsAssignment,
@@ -24,9 +25,10 @@ from moldau.protocol.messages.k37_create_partitions import (
 async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
     services = context.services
     too_many = _added(request.topics, services) > PARTITIONS_PER_REQUEST_MAX
-    twice = repeated(topic.name for topic in request.topics)
+    turns = Turns()
+    twice = await repeated_in_turns((topic.name for topic in request.topics), turns)
     results = [_refusal(name, ErrorCode.INVALID_REQUEST, f"topic {name!r} is there twice") for name in twice]
-    for topic in request.topics:
+    async for topic in turns.each(request.topics):
         if topic.name in twice:
             continue
         try:

@@ -9,8 +9,11 @@ from moldau.coordinators.outcome import Decision
 from moldau.coordinators.promise import Promise, all_of, mapped
 from moldau.coordinators.runtime import Shard
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k42_delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+
+PIECES = Pieces("groups_names", "results", distinct=lambda group_id: group_id)
 
 
 def handle(

@@ -17,6 +17,7 @@ from moldau.cluster.image import ClusterImage
 from moldau.cluster.metadata import ATTEMPTS_MAX, Conflict, Metadata
 from moldau.cluster.store import SessionLost, StoreUnavailable
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k43_elect_leaders import (
     ElectLeadersRequest,
@@ -29,6 +30,9 @@ Election = Callable[[ClusterImage, str, int], StateChange | ErrorCode]
 Partition = tuple[str, int]
 
 ELECTIONS: dict[int, Election] = {0: preferred, 1: unclean}
+
+
+PIECES = Pieces("topic_partitions", "replica_election_results", "partitions", "partition_result")
 
 
 async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:

@@ -22,9 +22,10 @@ from moldau.core.broker_config import broker_key
 from moldau.core.config import ConfigKey, ConfigType, parse_list, render_value
 from moldau.core.topic_config import TOPIC_KEYS, effective_value
 from moldau.handlers import broker_loggers
-from moldau.handlers.config_resources import Configs, ResourceType, alter, check_logger_name
+from moldau.handlers.config_resources import Configs, ResourceType, alter, check_config_count, check_logger_name
 from moldau.handlers.context import RequestContext, Services
-from moldau.handlers.repetition import repeated
+from moldau.handlers.repetition import repeated, repeated_in_turns
+from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k44_incremental_alter_configs import (
     AlterableConfig,
@@ -45,9 +46,11 @@ class Operation(IntEnum):
 
 
 async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
-    twice = repeated((each.resource_type, each.resource_name) for each in request.resources)
+    turns = Turns()
+    named = ((each.resource_type, each.resource_name) for each in request.resources)
+    twice = await repeated_in_turns(named, turns)
     responses = []
-    for each in request.resources:
+    async for each in turns.each(request.resources):
         code, message = ErrorCode.NONE, None
         try:
             if (each.resource_type, each.resource_name) in twice:
@@ -76,6 +79,7 @@ async def _alter(asked: AlterConfigsResource, services: Services, validate_only:
 
 
 def _check_operations(asked: AlterConfigsResource) -> None:
+    check_config_count(asked.configs)
     twice = repeated(config.name for config in asked.configs)
     if twice:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{min(twice)}: is there twice")

@@ -16,6 +16,7 @@ from moldau.cluster.metadata import ATTEMPTS_MAX, Conflict, Metadata
 from moldau.cluster.reassignment import begin, cancel
 from moldau.cluster.store import SessionLost, StoreUnavailable
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -27,6 +28,9 @@ from moldau.protocol.messages.k45_alter_partition_reassignments import (
 )
 
 Refusals = dict[int, ApiError]
+
+
+PIECES = Pieces("topics", "responses", "partitions", "partitions", elements_max=1000)
 
 
 async def handle(

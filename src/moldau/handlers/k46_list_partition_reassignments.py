@@ -8,12 +8,15 @@ from collections.abc import Iterable, Iterator
 
 from moldau.cluster.image import TopicImage
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pieces import Pieces
 from moldau.protocol.messages.k46_list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+
+PIECES = Pieces("topics", "topics", "partition_indexes", "partitions", elements_max=2000)
 
 
 def handle(request: ListPartitionReassignmentsRequest, context: RequestContext) -> ListPartitionReassignmentsResponse:

@@ -12,6 +12,7 @@ from moldau.coordinators.promise import Promise
 from moldau.coordinators.runtime import Shard
 from moldau.core.ids import TopicPartition
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k47_offset_delete import (
     OffsetDeleteRequest,
@@ -19,6 +20,8 @@ from moldau.protocol.messages.k47_offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+
+PIECES = Pieces("topics", "topics", "partitions", "partitions")
 
 
 def handle(

@@ -6,6 +6,7 @@ their open transaction starts. To find producers that hang.
 
 from moldau.cluster.topic_names import validate_topic_name
 from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.pieces import Pieces
 from moldau.log.producers import ProducerEntry
 from moldau.protocol.errors import ApiError
 from moldau.protocol.messages.k61_describe_producers import (
@@ -16,13 +17,17 @@ from moldau.protocol.messages.k61_describe_producers import (
     TopicResponse,
 )
 
+PIECES = Pieces("topics", "topics", "partition_indexes", "partitions", elements_max=100)
+
 
 def handle(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
                 name=topic.name,
-                partitions=[_partition(topic.name, index, context.services) for index in topic.partition_indexes],
+                partitions=[
+                    _partition(topic.name, index, context.services) for index in dict.fromkeys(topic.partition_indexes)
+                ],
             )
             for topic in request.topics
         ]

@@ -8,12 +8,15 @@ kind or none at all is GROUP_ID_NOT_FOUND.
 
 from moldau.handlers.authorization import GROUP_OPERATIONS, NOT_ASKED
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k69_consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
+
+PIECES = Pieces("group_ids", "groups", distinct=lambda group_id: group_id)
 
 
 def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> ConsumerGroupDescribeResponse:

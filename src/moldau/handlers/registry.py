@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from moldau.coordinators.promise import Promise
 from moldau.handlers.context import RequestContext
 from moldau.handlers.later import Later
+from moldau.handlers.pieces import Pieces
 from moldau.protocol.apis import find
 from moldau.protocol.framing import Frame
 from moldau.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
@@ -61,11 +62,22 @@ def handler(key: int) -> Handler:
     return handle
 
 
-def repeats(key: int) -> Callable[[RequestContext, Respond], Repeats | None] | None:
+MakeRepeats = Callable[[RequestContext, Respond], Repeats | None]
+
+
+def repeats(key: int) -> MakeRepeats | None:
     """What makes the server of a connection's repeated requests, where the key has one."""
-    make: Callable[[RequestContext, Respond], Repeats | None] | None
+    make: MakeRepeats | None
     make = getattr(importlib.import_module(f"moldau.handlers.{modules()[key]}"), "repeats", None)
     return make
+
+
+def pieces(key: int, version: int) -> Pieces | None:
+    """How long requests of this key are cut, if they are. A file that cuts versions differently has a dictionary, by
+    the first version."""
+    cut: Pieces | dict[int, Pieces] | None
+    cut = getattr(importlib.import_module(f"moldau.handlers.{modules()[key]}"), "PIECES", None)
+    return cut[max(first for first in cut if first <= version)] if isinstance(cut, dict) else cut
 
 
 def api_versions_answer(error_code: int = 0) -> ApiVersionsResponse:

@@ -3,6 +3,8 @@
 from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
+from moldau.handlers.turns import Turns
+
 Item = TypeVar("Item", bound=Hashable)
 
 
@@ -11,6 +13,17 @@ def repeated(items: Iterable[Item]) -> dict[Item, None]:
     seen: set[Item] = set()
     twice: dict[Item, None] = {}
     for item in items:
+        if item in seen:
+            twice[item] = None
+        seen.add(item)
+    return twice
+
+
+async def repeated_in_turns(items: Iterable[Item], turns: Turns) -> dict[Item, None]:
+    """The same of very many items."""
+    seen: set[Item] = set()
+    twice: dict[Item, None] = {}
+    async for item in turns.each(items):
         if item in seen:
             twice[item] = None
         seen.add(item)

@@ -161,3 +161,7 @@ class ApiError(Exception):
 
 class ProtocolError(Exception):
     """The peer broke the protocol: close its connection."""
+
+
+class TooManyElements(Exception):
+    """A message has more elements, in all its arrays, than whoever reads or writes it allows at once."""

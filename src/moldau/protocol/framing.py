@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from moldau.protocol.apis import API_VERSIONS, CONTROLLED_SHUTDOWN, find
-from moldau.protocol.codec import encode_chunks
+from moldau.protocol.codec import UNLIMITED, Steps, encode_chunks, encode_chunks_in_steps
 from moldau.protocol.errors import ProtocolError
 from moldau.protocol.schema import Message, RecordData
 from moldau.protocol.source import skip_tags
@@ -60,7 +60,7 @@ def parse_request_header(frame: Frame) -> RequestHeader:
         client_id, position = _client_id(frame)
         if version >= api.flexible_from:
             # The client id keeps its old length prefix here: a broker must find it whatever the version (KIP-511).
-            position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
+            position = position + 1 if frame[position] == 0 else skip_tags(frame, position)[1]
     except (struct.error, IndexError, UnicodeDecodeError) as cause:
         raise ProtocolError(f"request header: {cause}") from cause
     if position > len(frame):
@@ -84,18 +84,29 @@ def response_prefix(api_key: int, version: int) -> struct.Struct:
     return _prefix
 
 
-def responder(api_key: int, version: int) -> Callable[[int, Message], list[RecordData]]:
-    """Makes whole responses, size and header included, of correlation ids and messages: chunks to be sent in order."""
+def responder(api_key: int, version: int, elements_max: int = UNLIMITED) -> Callable[[int, Message], list[RecordData]]:
+    """Makes whole responses, size and header included, of correlation ids and messages: chunks to be sent in order.
+    Raises TooManyElements for messages with more than `elements_max`."""
     prefix = response_prefix(api_key, version).pack
 
     def respond(correlation_id: int, message: Message) -> list[RecordData]:
-        chunks = encode_chunks(message, version, prefix(correlation_id))
-        first = chunks[0]
-        size = len(first) if len(chunks) == 1 else sum(map(len, chunks))
-        chunks[0] = _size.pack(size) + first  # type: ignore[operator]  # the first chunk is always bytes
-        return chunks
+        return _with_size(encode_chunks(message, version, prefix(correlation_id), elements_max))
 
     return respond
+
+
+def respond_in_steps(api_key: int, version: int, correlation_id: int, message: Message) -> Steps[list[RecordData]]:
+    """The same chunks, for a message with very many elements."""
+    prefix = response_prefix(api_key, version).pack(correlation_id)
+    chunks = yield from encode_chunks_in_steps(message, version, prefix)
+    return _with_size(chunks)
+
+
+def _with_size(chunks: list[RecordData]) -> list[RecordData]:
+    first = chunks[0]
+    size = len(first) if len(chunks) == 1 else sum(map(len, chunks))
+    chunks[0] = _size.pack(size) + first  # type: ignore[operator]  # the first chunk is always bytes
+    return chunks
 
 
 class FrameReader:

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, cast
 
-from moldau.protocol.errors import ProtocolError
+from moldau.protocol.errors import ProtocolError, TooManyElements
 from moldau.protocol.schema import (
     BYTES,
     EMPTY,
@@ -25,10 +25,12 @@ from moldau.protocol.schema import (
     WireType,
 )
 from moldau.protocol.source import (
+    ELEMENTS_BETWEEN_STEPS,
     Source,
     fields_in,
     packer,
     read_rest,
+    read_tag_count,
     read_varint,
     skip_tags,
     smallest,
@@ -36,15 +38,17 @@ from moldau.protocol.source import (
 )
 
 
-def generate(message_type: type[Message], version: int) -> Callable[..., Any]:
-    """A function of (buffer, position) that returns (message, position)."""
-    return _Reader(message_type, version).generate()
+def generate(message_type: type[Message], version: int, *, in_steps: bool = False) -> Callable[..., Any]:
+    """A function of (buffer, position, elements_max) that returns (message, position); `in_steps`, a generator that
+    yields now and then and returns the same."""
+    return _Reader(message_type, version, in_steps).generate()
 
 
 class _Reader:
-    def __init__(self, message_type: type[Message], version: int) -> None:
+    def __init__(self, message_type: type[Message], version: int, in_steps: bool) -> None:
         self.message_type = message_type
         self.version = version
+        self.in_steps = in_steps
         self.title = f"{message_type.__name__} v{version}"
         self.flexible = message_type.flexible is not None and version >= message_type.flexible
         self.has_records = _has_records(message_type, version)
@@ -52,6 +56,8 @@ class _Reader:
             {
                 "errors": (struct.error, IndexError, UnicodeDecodeError),
                 "malformed": self._malformed,
+                "TooManyElements": TooManyElements,
+                "tag_count": read_tag_count,
                 "varint": read_varint,
                 "rest": read_rest,
                 "skip_tags": skip_tags,
@@ -62,9 +68,12 @@ class _Reader:
 
     def generate(self) -> Callable[..., Any]:
         source = self.source
-        with source.block("def read(buffer, pos):"):
+        with source.block("def read(buffer, pos, left=1 << 31):"):
             self._prepare_buffer()
             source.line("end = len(buffer)")
+            if self.in_steps:
+                source.line(f"due = {ELEMENTS_BETWEEN_STEPS}")
+                source.line("yield")
             with source.block("try:"):
                 message = self.struct(self.message_type)
                 self.flush()
@@ -203,10 +212,17 @@ class _Reader:
             needed = count if size == 1 else f"{count} * {size}"
             with self.source.block(f"if {needed} > end - pos:"):
                 self.source.line(f"raise malformed('more {name} than there are bytes for')")
+            self.charge(count)
             if isinstance(element, Primitive) and element.code:
                 self.numbers(target, element, count)
             else:
                 self.items(target, name, element, count)
+
+    def charge(self, count: str) -> None:
+        """Elements are counted before the first is made."""
+        self.source.line(f"left -= {count}")
+        with self.source.block("if left < 0:"):
+            self.source.line("raise TooManyElements")
 
     def numbers(self, target: str, element: Primitive, count: str) -> None:
         stop = self.source.name("stop")
@@ -229,6 +245,11 @@ class _Reader:
             else:
                 item = self.nested(element)
             self.source.line(f"{items}.append({item})")
+            if self.in_steps:
+                self.source.line("due -= 1")
+                with self.source.block("if not due:"):
+                    self.source.line(f"due = {ELEMENTS_BETWEEN_STEPS}")
+                    self.source.line("yield")
 
     # Tagged fields.
 
@@ -241,11 +262,13 @@ class _Reader:
             if known:
                 self.known_tags(target, known)
             else:
-                self.source.line("pos = skip_tags(buffer, pos - 1)")
+                self.source.line(f"{count}, pos = skip_tags(buffer, pos - 1)")
+                self.charge(count)
 
     def known_tags(self, target: str, known: list[tuple[str, Field]]) -> None:
         count, tag, stop = (self.source.name(stem) for stem in ("n", "tag", "stop"))
-        self.source.line(f"{count}, pos = varint(buffer, pos - 1)")
+        self.source.line(f"{count}, pos = tag_count(buffer, pos - 1)")
+        self.charge(count)
         with self.source.block(f"for _ in range({count}):"):
             self.source.line(f"{tag}, pos = varint(buffer, pos)")
             self.source.line(f"{stop}, pos = varint(buffer, pos)")

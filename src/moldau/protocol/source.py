@@ -12,6 +12,13 @@ VARINT_BYTES_MAX: Final = 5
 """An unsigned varint is a 32-bit number, seven bits to the byte."""
 
 
+TAGS_MAX: Final = 1000
+"""Tagged fields of one struct. Kafka's own messages have less than ten of them."""
+
+ELEMENTS_BETWEEN_STEPS: Final = 256
+"""What a codec that works in steps does before it gives way: 0.1 to 0.3 ms (measured, 3.11)."""
+
+
 class Source:
     """Lines with indentation, fresh names, and the objects that the code refers to."""
 
@@ -101,14 +108,22 @@ def read_rest(buffer: Any, position: int, first: int) -> tuple[int, int]:
     raise ProtocolError(f"a varint of more than {VARINT_BYTES_MAX} bytes")
 
 
-def skip_tags(buffer: Any, position: int) -> int:
-    """The position after a section of tagged fields that all are unknown."""
+def read_tag_count(buffer: Any, position: int) -> tuple[int, int]:
+    """How many tagged fields follow, and the position of the first."""
     count, position = read_varint(buffer, position)
+    if count > TAGS_MAX:
+        raise ProtocolError(f"{count} tagged fields in one place; {TAGS_MAX} are allowed")
+    return count, position
+
+
+def skip_tags(buffer: Any, position: int) -> tuple[int, int]:
+    """How many tagged fields, all unknown, were in a section, and the position after it."""
+    count, position = read_tag_count(buffer, position)
     for _ in range(count):
         _, position = read_varint(buffer, position)
         size, position = read_varint(buffer, position)
         position += size
-    return position
+    return count, position
 
 
 def write_varint(value: int) -> bytes:

@@ -8,22 +8,25 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
+from moldau.protocol.errors import TooManyElements
 from moldau.protocol.schema import EMPTY, RECORDS, STRING, UUID, Array, Field, Message, Primitive, Struct
-from moldau.protocol.source import Source, fields_in, packer, tagged_in, write_varint
+from moldau.protocol.source import ELEMENTS_BETWEEN_STEPS, Source, fields_in, packer, tagged_in, write_varint
 
 SIZES: Final = (*(bytes([value]) for value in range(1, 128)), b"\0")
 """Lengths 0 to 126 as compact ones, which are one more; null is length -1, the last of them."""
 
 
-def generate(message_type: type[Message], version: int) -> Callable[..., Any]:
-    """A function of (message, pieces, chunks) that returns the pieces after the last chunk."""
-    return _Writer(message_type, version).generate()
+def generate(message_type: type[Message], version: int, *, in_steps: bool = False) -> Callable[..., Any]:
+    """A function of (message, pieces, chunks, elements_max) that returns the pieces after the last chunk; `in_steps`, a
+    generator that yields now and then and returns the same."""
+    return _Writer(message_type, version, in_steps).generate()
 
 
 class _Writer:
-    def __init__(self, message_type: type[Message], version: int) -> None:
+    def __init__(self, message_type: type[Message], version: int, in_steps: bool) -> None:
         self.message_type = message_type
         self.version = version
+        self.in_steps = in_steps
         self.flexible = message_type.flexible is not None and version >= message_type.flexible
         self.out = "out"
         scope = {
@@ -31,13 +34,17 @@ class _Writer:
             "varint": write_varint,
             "pack": struct.pack,
             "unsupported": self._unsupported,
+            "TooManyElements": TooManyElements,
         }
         self.source = Source(scope)
         self._run: list[tuple[str, str]] = []
         self._pieces: list[str] = []
 
     def generate(self) -> Callable[..., Any]:
-        with self.source.block("def write(message, out, chunks):"):
+        with self.source.block("def write(message, out, chunks, left):"):
+            if self.in_steps:
+                self.source.line(f"due, joined = {ELEMENTS_BETWEEN_STEPS}, 0")
+                self.source.line("yield")
             self.struct("message", self.message_type)
             self.flush()
             self.source.line("return out")
@@ -167,6 +174,8 @@ class _Writer:
             self.source.line("chunks.append(b''.join(out))")
             self.source.line(f"chunks.append({data})")
             self.source.line("out = []")
+            if self.in_steps:
+                self.source.line("joined = 0")
 
     # Arrays.
 
@@ -182,6 +191,9 @@ class _Writer:
         else:
             self.source.line(f"{count} = len({items})")
         self.length(count, self.flexible, "i")
+        self.source.line(f"left -= {count}")
+        with self.source.block("if left < 0:"):
+            self.source.line("raise TooManyElements")
         self.elements(items, element)
 
     def elements(self, items: str, element: Primitive | type[Struct]) -> None:
@@ -198,6 +210,18 @@ class _Writer:
                 else:
                     self.struct(item, element)
                 self.flush()
+                if self.in_steps:
+                    self.step()
+
+    def step(self) -> None:
+        """Give way now and then; by the way the small pieces become one, which takes a fifth of their memory."""
+        self.source.line("due -= 1")
+        with self.source.block("if not due:"):
+            self.source.line(f"due = {ELEMENTS_BETWEEN_STEPS}")
+            if self.out == "out":
+                self.source.line("out[joined:] = [b''.join(out[joined:])]")
+                self.source.line("joined += 1")
+            self.source.line("yield")
 
     # Tagged fields: only those that differ from their default are sent.
 

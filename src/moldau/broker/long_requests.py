@@ -1,0 +1,166 @@
+"""Requests and answers with very many elements: read, handled and written in turns with everybody else.
+
+Law: while a long request is being worked on, those behind it on the same connection wait, as they would at Kafka's.
+Only LONG_REQUESTS_MAX are worked on at a time, whoever sent them: that bounds what their elements take in memory.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Any, Final, NamedTuple, cast
+
+from moldau.broker.sender import Chunk
+from moldau.coordinators.promise import Promise
+from moldau.handlers import registry
+from moldau.handlers.context import RequestContext
+from moldau.handlers.later import Later
+from moldau.handlers.pieces import Pieces, refused
+from moldau.handlers.turns import Turns
+from moldau.protocol import codec
+from moldau.protocol.apis import request_type, response_type
+from moldau.protocol.errors import ErrorCode, ProtocolError
+from moldau.protocol.framing import Frame, respond_in_steps
+from moldau.protocol.schema import Message
+from moldau.replication.delayed import DelayedFetch
+
+log = logging.getLogger(__name__)
+
+LONG_REQUESTS_MAX: Final = 4
+ERROR_OF_OURS: Final = "the request could not be answered because of an error of ours, see above"
+
+
+class LongRequest(NamedTuple):
+    """One of them, as it came."""
+
+    api_key: int
+    correlation_id: int
+    frame: Frame
+    body_position: int
+    context: RequestContext
+    handle: registry.Handler
+    pieces: Pieces | None
+
+    def __str__(self) -> str:
+        client = self.context
+        return f"{client.client_host} ({client.listener})"
+
+    async def decoded(self, turns: Turns) -> Message:
+        version = self.context.api_version
+        return await turns.run(
+            codec.decode_request_in_steps(request_type(self.api_key), version, self.frame, self.body_position)
+        )
+
+    async def encoded(self, turns: Turns, answer: Message) -> list[Chunk]:
+        version = self.context.api_version
+        return await turns.run(respond_in_steps(self.api_key, version, self.correlation_id, answer))
+
+
+class InTurns(Later):
+    """The answer to a long request, or a long answer to a short one."""
+
+    __slots__ = ("_task", "is_undecided")
+
+    def __init__(self, work: Awaitable[list[Chunk] | None], *, is_undecided: bool) -> None:
+        """Without a result of `work` the connection is closed."""
+        super().__init__()
+        self.is_undecided = is_undecided
+        self._task = asyncio.ensure_future(work)
+        self._task.add_done_callback(self._done)
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._task.cancel()
+
+    def _done(self, task: "asyncio.Future[list[Chunk] | None]") -> None:
+        if task.cancelled():
+            return
+        if task.exception() is None and task.result() is None:
+            self.fail()
+        else:
+            self.complete_with(lambda: task.result() or [])
+
+
+class LongRequests:
+    """Those that are worked on now."""
+
+    def __init__(self) -> None:
+        self._room = asyncio.Semaphore(LONG_REQUESTS_MAX)
+
+    def serve(self, long: LongRequest) -> Later:
+        return InTurns(self._serve(long), is_undecided=True)
+
+    async def _serve(self, long: LongRequest) -> list[Chunk] | None:
+        try:
+            async with self._room:
+                turns = Turns()
+                request = await long.decoded(turns)
+                answer = await _handled(long, request, turns)
+                if isinstance(answer, Message):
+                    return await long.encoded(turns, answer)
+            settled = await _settled(answer)
+        except ProtocolError as error:
+            log.warning("closing the connection of %s: %s", long, error)
+            return None
+        except Exception:
+            log.exception("a request of %s with many elements failed", long)
+            settled = server_error(long.api_key)
+        return [] if settled is None else await long.encoded(Turns(), settled)
+
+
+async def _handled(long: LongRequest, request: Message, turns: Turns) -> Any:
+    """What the handler says; of one that waits it is for the caller to wait, unless the request is cut."""
+    pieces = long.pieces
+    if pieces is None or not pieces.is_long(request):
+        return long.handle(request, long.context)
+    whole: Message | None = None
+    for piece in pieces.cut(request):
+        answer = await _settled(long.handle(piece, long.context))
+        if answer is not None and refused(answer):
+            return answer
+        if whole is None:
+            whole = answer
+        elif answer is not None:
+            pieces.join(whole, answer)
+        await turns.give_way()
+    return whole
+
+
+async def _settled(answer: Any) -> Message | None:
+    """A handler's answer, when it is there."""
+    if answer is None or isinstance(answer, Message):
+        return answer
+    if isinstance(answer, Promise):
+        return await _kept(answer)
+    if isinstance(answer, DelayedFetch):
+        return await _fetched(answer)
+    return cast(Message, await answer)
+
+
+async def _kept(promise: Promise[Message]) -> Message:
+    kept: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+    promise.then(lambda value: None if kept.done() else kept.set_result(value))
+    return await kept
+
+
+async def _fetched(delayed: DelayedFetch[Message]) -> Message:
+    ready = asyncio.Event()
+    delayed.then(ready.set)
+    try:
+        await ready.wait()
+    finally:
+        delayed.cancel()
+    return delayed.answer()
+
+
+def long_answer(api_key: int, version: int, correlation_id: int, answer: Message) -> Later:
+    """To a request that is answered already, but for the bytes."""
+    return InTurns(Turns().run(respond_in_steps(api_key, version, correlation_id, answer)), is_undecided=False)
+
+
+def server_error(key: int) -> Message:
+    """What a client gets when a handler broke: the error code where the answer has one, else a closed connection."""
+    answer: Any = response_type(key)
+    if not hasattr(answer, "error_code"):
+        raise ProtocolError(ERROR_OF_OURS)
+    failure: Message = answer(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+    return failure

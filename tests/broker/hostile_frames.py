@@ -1,0 +1,183 @@
+"""The worst frames that can be made of one megabyte, for each API key and version, from the tables of the messages.
+
+A frame is named after what it does: which array it fills, and with what. `smallest` are as many elements as there are
+bytes for, most of them more than a request may have; `distinct` are as many as it may have, no two alike; `existing`
+are as many, all of them asking for what is there.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from moldau.handlers import registry
+from moldau.protocol import codec
+from moldau.protocol.apis import find, request_type
+from moldau.protocol.schema import RECORDS, STRING, UUID, Array, Field, Message, Primitive, Struct
+from moldau.records.batch import Record, build_batch
+from moldau.records.compression import Codec
+from moldau.records.legacy import build_message_set
+from tests.broker.raw import request_frame
+
+FRAME_BYTES_MAX = 1 << 20
+MARGIN_BYTES = 1024
+TOPIC, DOOMED, GROUP = "victim", "doomed", "group"
+RECORDS_IN_A_BATCH = 400_000
+DELETE_TOPICS = 20
+
+KINDS = ("smallest", "distinct", "existing")
+
+
+class Hostile(NamedTuple):
+    """One frame, size and header included."""
+
+    key: int
+    version: int
+    title: str
+    data: bytes
+
+    def __str__(self) -> str:
+        api = find(self.key)
+        return f"{api.name if api else self.key} v{self.version}, {self.title}"
+
+
+class World(NamedTuple):
+    """What the broker has."""
+
+    topic_id: bytes
+    partitions: int
+
+
+def served() -> list[tuple[int, int]]:
+    """Every key and version."""
+    ranges = ((key, registry.served_versions(key)) for key in registry.modules())
+    return [(key, version) for key, found in ranges if found for version in range(found[0], found[1] + 1)]
+
+
+def frames(key: int, version: int, world: World) -> Iterator[Hostile]:
+    """All that is hostile of one version."""
+    message_type = request_type(key)
+    for path in _array_paths(message_type, version):
+        for kind in KINDS:
+            made = _Filling(key, version, world, kind).request(message_type, path)
+            yield Hostile(key, version, f"{kind} {'.'.join(path)}", _frame(key, version, made))
+    yield from _lies(key, version, message_type)
+
+
+def _frame(key: int, version: int, request: Message) -> bytes:
+    return request_frame(key, version, codec.encode(request, version))
+
+
+def _array_paths(struct_type: type[Struct], version: int) -> Iterator[tuple[str, ...]]:
+    """Every array at any depth, by the names of the fields that lead to it."""
+    for name, row in struct_type.__fields__.items():
+        if row.is_in(version) and isinstance(row.wire, Array):
+            yield (name,)
+            element = row.wire.element
+            if not isinstance(element, Primitive):
+                yield from ((name, *rest) for rest in _array_paths(element, version))
+
+
+class _Filling:
+    """Makes a request in which one array is as long as can be."""
+
+    def __init__(self, key: int, version: int, world: World, kind: str) -> None:
+        self._key = key
+        self._version = version
+        self._world = world
+        self._kind = kind
+        self._count = 0
+
+    def request(self, message_type: type[Message], path: tuple[str, ...]) -> Message:
+        few = self._elements(message_type, path, 1000)
+        base, more = (len(codec.encode(each, self._version)) for each in (self._elements(message_type, path, 0), few))
+        size = max(1.0, (more - base) / 1000)
+        room = FRAME_BYTES_MAX - MARGIN_BYTES - base
+        count = int(room / size)
+        if self._kind != "smallest":
+            count = min(count, codec.request_elements_max(FRAME_BYTES_MAX) - len(path))
+        made: Message = self._elements(message_type, path, count)
+        return made
+
+    def _elements(self, struct_type: type[Any], path: tuple[str, ...], count: int) -> Any:
+        values = self._values(struct_type)
+        row = struct_type.__fields__[path[0]]
+        element = row.wire.element
+        if len(path) > 1:
+            values[path[0]] = [self._elements(element, path[1:], count)]
+        else:
+            values[path[0]] = [self._element(path[0], element, number) for number in range(count)]
+        return struct_type(**values)
+
+    def _values(self, struct_type: type[Struct], number: int = 0) -> dict[str, Any]:
+        return {
+            name: self._value(name, row, number)
+            for name, row in struct_type.__fields__.items()
+            if row.is_in(self._version) and row.tag < 0 and not isinstance(row.wire, Array)
+        }
+
+    def _element(self, name: str, element: Any, number: int) -> Any:
+        if isinstance(element, Primitive):
+            return self._primitive(name, element, number, nullable=False)
+        if self._kind == "smallest":
+            return element(**{each: [] for each, row in element.__fields__.items() if _is_array(row, self._version)})
+        return element(**self._values(element, number))
+
+    def _value(self, name: str, row: Field, number: int) -> Any:
+        if not isinstance(row.wire, Primitive):
+            return None if row.is_nullable_in(self._version) else row.default
+        return self._primitive(name, row.wire, number, nullable=row.is_nullable_in(self._version), default=row.default)
+
+    def _primitive(self, name: str, wire: Primitive, number: int, *, nullable: bool, default: Any = None) -> Any:
+        if wire is STRING:
+            return self._string(name, number)
+        if wire is UUID:
+            return self._world.topic_id if self._kind == "existing" else number.to_bytes(16, "big")
+        if wire is RECORDS or wire.name == "bytes":
+            return None if nullable else b""
+        if name == "resource_type":
+            return 2
+        if name in ("partition_index", "partition", "partition_indexes", "index", "partitions", "partition_id"):
+            return number % self._world.partitions if self._kind == "existing" else number
+        return wire.default if default is None else default
+
+    def _string(self, name: str, number: int) -> str:
+        if self._kind == "smallest":
+            return ""
+        if self._kind == "distinct" and number:
+            return f"{number:05x}"
+        if "group" in name:
+            return GROUP
+        return DOOMED if self._key == DELETE_TOPICS else TOPIC
+
+
+def _is_array(row: Field, version: int) -> bool:
+    return row.is_in(version) and isinstance(row.wire, Array)
+
+
+def _lies(key: int, version: int, message_type: type[Message]) -> Iterator[Hostile]:
+    """What the tables do not describe: wrong counts, cut ends, masses of tagged fields."""
+    body = codec.encode(message_type(), version)
+    yield Hostile(key, version, "cut off in the middle", request_frame(key, version, body[: len(body) // 2]))
+    filler = b"\x01" * (FRAME_BYTES_MAX - MARGIN_BYTES)
+    yield Hostile(key, version, "ones", request_frame(key, version, filler))
+    yield Hostile(key, version, "zeroes", request_frame(key, version, b"\0" * len(filler)))
+    yield Hostile(key, version, "huge counts", request_frame(key, version, b"\x00\x0f\xff\xff" * (len(filler) // 4)))
+    api = find(key)
+    if api is not None and version >= api.flexible_from:
+        header = struct.pack(">hhihs", key, version, 7, 1, b"x") + b"\xff\xff\x0f" + b"\x01\x00" * (len(filler) // 2)
+        yield Hostile(key, version, "tags in the header", struct.pack(">i", len(header)) + header)
+        yield Hostile(key, version, "tags behind it", request_frame(key, version, body[:-1] + b"\xff\xff\x0f" + filler))
+
+
+def compressed_batch() -> bytes:
+    """Very many records in few bytes."""
+    return build_batch(
+        [Record(offset=n, timestamp=0, key=b"k", value=b"", headers=()) for n in range(RECORDS_IN_A_BATCH)],
+        codec=Codec.ZSTD,
+    )
+
+
+def compressed_message_set() -> bytes:
+    """The same, of an older format."""
+    records = [Record(offset=n, timestamp=0, key=b"k", value=b"", headers=()) for n in range(RECORDS_IN_A_BATCH // 4)]
+    return build_message_set(records, magic=1, codec=Codec.GZIP)
