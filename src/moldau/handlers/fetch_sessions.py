@@ -2,6 +2,9 @@
 
 A session is known by id and epoch; each request must carry the epoch after the last one, so a lost or repeated
 request is noticed. Ids are random: after a restart no stale id may hit a session of somebody else.
+
+Sessions are bounded in number, as in Kafka, and in the partitions of all of them together. Whoever finds no place gets
+no session: it names all its partitions with each request, and is answered as well.
 """
 
 from collections.abc import Iterator
@@ -18,6 +21,9 @@ FIRST_EPOCH = 0
 EPOCH_MAX = 2**31 - 1
 EVICTION_MS = 120_000
 """Kafka's min.incremental.fetch.session.eviction.ms: a session idle for longer may give its place to a new one."""
+
+PARTITIONS_MAX = 500_000
+"""In all sessions together: 190 bytes each. Kafka bounds the sessions only, each of any size."""
 
 TopicKey = str | bytes
 
@@ -59,14 +65,16 @@ class FetchSession:
         self.wanted = wanted
         self.last_used_ms = 0
 
-    def update(self, request: FetchRequest) -> None:
-        """Add, change and forget partitions."""
+    def update(self, request: FetchRequest) -> int:
+        """Add, change and forget partitions; by how many it has grown."""
+        before = len(self.wanted)
         for key, partition in _requested(request, self.uses_topic_ids):
             _set(self.wanted, key, partition)
         for topic in request.forgotten_topics_data:
             name: TopicKey = topic.topic_id if self.uses_topic_ids else topic.topic
             for index in topic.partitions:
                 self.wanted.pop((name, index), None)
+        return len(self.wanted) - before
 
     def served(self, wanted: Wanted) -> None:
         """A partition that gave data goes to the end, so that the others get their turn under the byte limit."""
@@ -86,7 +94,10 @@ class Plan(NamedTuple):
 class FetchSessions:
     """All sessions of a broker. Those of consumers are bounded; those of followers are a world of their own."""
 
-    def __init__(self, slots: int, random: Random) -> None:
+    def __init__(self, slots: int, random: Random, partitions_max: int = PARTITIONS_MAX) -> None:
+        self.partitions = 0
+        """Of all sessions of consumers."""
+        self._partitions_max = partitions_max
         self.of_replicas = ReplicaSessions(random)
         self._slots = slots
         self._random = random
@@ -101,7 +112,7 @@ class FetchSessions:
         if request.session_epoch > FIRST_EPOCH:
             return self._continue(request, uses_topic_ids, now_ms)
         if request.session_id != NO_SESSION:
-            self._sessions.pop(request.session_id, None)
+            self._drop(request.session_id)
         wanted: dict[tuple[TopicKey, int], Wanted] = {}
         for key, partition in _requested(request, uses_topic_ids):
             _set(wanted, key, partition)
@@ -122,7 +133,10 @@ class FetchSessions:
                 f"fetch session {session.id} is at epoch {session.epoch}, not {request.session_epoch}",
             )
         self.go_on(session, now_ms)
-        session.update(request)
+        self.partitions += session.update(request)
+        if not self._has_room(0, now_ms):
+            self._drop(session.id)
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "the fetch sessions have too many partitions")
         return Plan(session, list(session.wanted.values()), incremental=True)
 
     def of_one(self, session_id: int, epoch: int) -> FetchSession | None:
@@ -140,14 +154,29 @@ class FetchSessions:
     def _open(
         self, uses_topic_ids: bool, wanted: dict[tuple[TopicKey, int], Wanted], now_ms: int
     ) -> FetchSession | None:
+        if len(wanted) > self._partitions_max or not self._has_room(len(wanted), now_ms):
+            return None
         if len(self._sessions) >= self._slots and not self._evict(now_ms):
             return None
         session_id = self._random.randrange(1, EPOCH_MAX)
         while session_id in self._sessions:
             session_id = self._random.randrange(1, EPOCH_MAX)
         session = FetchSession(session_id, uses_topic_ids, wanted)
+        self.partitions += len(wanted)
         self._used(session, now_ms)
         return session
+
+    def _has_room(self, added: int, now_ms: int) -> bool:
+        """Whether so many more partitions fit in, if need be in place of sessions that are idle for long."""
+        while self.partitions + added > self._partitions_max:
+            if not self._evict(now_ms):
+                return False
+        return True
+
+    def _drop(self, session_id: int) -> None:
+        dropped = self._sessions.pop(session_id, None)
+        if dropped is not None:
+            self.partitions -= len(dropped.wanted)
 
     def _used(self, session: FetchSession, now_ms: int) -> None:
         session.last_used_ms = now_ms
@@ -161,7 +190,7 @@ class FetchSessions:
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.last_used_ms < EVICTION_MS:
             return False
-        del self._sessions[oldest.id]
+        self._drop(oldest.id)
         return True
 
 
