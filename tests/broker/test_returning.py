@@ -10,17 +10,25 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ElectionType, Producer
+from confluent_kafka import Consumer, ElectionType, Producer
 from confluent_kafka import TopicPartition as Named
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide some
+    AdminClient,
+    NewTopic,
+    PartitionMetadata,
+)
 
+from bench.replicated import wait_until
 from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage
 from moldau.core.ids import TopicPartition
 from moldau.testing.clusters import STORE_FILE, ClusterInThread
+from moldau.testing.processes import processes
 from tests.faults.power_cuts import copy_store
+from tests.zookeeper_ensemble import Ensemble
 
 TOPIC = "t"
 RECORDS = 20
+WAIT_S = 30.0
 PROPERTIES = {"log.flush.policy": "group", "auto.create.topics.enable": "false", "replica.fetch.wait.max.ms": "100"}
 
 
@@ -50,10 +58,22 @@ def create_topic(cluster: ClusterInThread, replicas: int) -> None:
 
 
 def write(cluster: ClusterInThread) -> None:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
+    write_to(cluster.bootstrap)
+
+
+def write_to(bootstrap: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0})
     for number in range(RECORDS):
         producer.produce(TOPIC, b"%d" % number)
     assert producer.flush(10) == 0
+
+
+def read_from(bootstrap: str) -> list[bytes | None]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "log_level": 0})
+    consumer.assign([Named(TOPIC, 0, 0)])
+    found = [message.value() for message in consumer.consume(RECORDS, WAIT_S)]
+    consumer.close()
+    return found
 
 
 def wait_for(cluster: ClusterInThread, condition: Callable[[PartitionImage], bool]) -> PartitionImage:
@@ -203,3 +223,34 @@ def test_a_log_that_is_gone_from_a_known_disk_counts_for_nothing_either(tmp_path
         cluster.start(3 - leader)
         cluster.wait_for_isr(TOPIC, {1, 2})
         assert ends(cluster) == {1: RECORDS, 2: RECORDS}
+
+
+def test_a_replaced_disk_is_told_through_zookeeper_too(tmp_path: Path, zookeeper: Ensemble) -> None:
+    address = f"{zookeeper.connect}/returning-{tmp_path.name}"
+    settings = {**PROPERTIES, "zookeeper.session.timeout.ms": "2000"}
+    with processes(tmp_path / "cluster", 2, settings, zookeeper=address) as brokers:
+        admin = AdminClient({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
+
+        def wait(condition: Callable[[PartitionMetadata], bool]) -> PartitionMetadata:
+            found: list[PartitionMetadata] = []
+
+            def holds() -> bool:
+                found[:] = admin.list_topics(TOPIC, timeout=WAIT_S).topics[TOPIC].partitions.values()
+                return bool(found) and condition(found[0])
+
+            wait_until(holds, f"the partition did not get there: {found}")
+            return found[0]
+
+        wait_until(lambda: len(admin.list_topics(timeout=WAIT_S).brokers) == 2, "the brokers did not meet")
+        admin.create_topics([NewTopic(TOPIC, 1, 2)])[TOPIC].result(WAIT_S)
+        leader = wait(lambda state: len(state.isrs) == 2 and state.leader > 0).leader
+        write_to(brokers.bootstrap)
+        for broker in brokers.brokers.values():
+            broker.sigstop()  # nobody sees the others go
+        brokers.kill()
+        shutil.rmtree(brokers[leader].data)
+        brokers[leader].start()
+        assert wait(lambda state: leader not in state.isrs).leader == NO_LEADER
+        brokers[3 - leader].start()
+        assert wait(lambda state: len(state.isrs) == 2).leader == 3 - leader
+        assert read_from(brokers.bootstrap) == [b"%d" % number for number in range(RECORDS)]
