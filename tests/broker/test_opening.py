@@ -1,6 +1,7 @@
 """Whatever records a request makes the broker open, the event loop does not stand still for it."""
 
 import asyncio
+import gc
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,13 @@ from moldau.protocol.messages.k00_produce import (
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
+)
+from moldau.protocol.messages.k01_fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
 )
 from moldau.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
@@ -29,13 +37,13 @@ from moldau.protocol.messages.k19_create_topics import (
 )
 from moldau.records.batch import Record, build_batch
 from moldau.records.compression import Codec
-from moldau.records.legacy import build_message_set
+from moldau.records.legacy import CONVERTED_RECORDS_MAX, build_message_set, read_message_set
 from moldau.testing import broker
 from moldau.testing.brokers import BrokerInThread
 from tests.broker.raw import RawClient, request_frame
 from tests.records.hostile import many_records
 
-PRODUCE, LIST_OFFSETS, CREATE_TOPICS = 0, 2, 19
+PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS = 0, 1, 2, 19
 LONG_S = 60.0
 COMPACTED = {"cleanup.policy": "compact"}
 YEAR_MS = 365 * 24 * 3_600_000
@@ -73,9 +81,14 @@ def no_stall(kafka: BrokerInThread) -> Iterator[None]:
     """While this lasts the loop's thread never works for longer than it may without a turn."""
     loop = kafka._loop
     probe = Probe(loop)
+    gc.collect()
+    gc.freeze()  # whatever the tests before have left in this process is not the broker's to walk over
     asyncio.run_coroutine_threadsafe(probe.start(), loop).result()
-    yield
-    asyncio.run_coroutine_threadsafe(probe.stop(), loop).result()
+    try:
+        yield
+    finally:
+        asyncio.run_coroutine_threadsafe(probe.stop(), loop).result()
+        gc.unfreeze()
     assert probe.longest_work_ms < STALL_MS_MAX
 
 
@@ -209,3 +222,60 @@ def test_an_error_found_while_opening_closes_a_connection_without_acks() -> None
         send_produce(careless, 8, produce(batch, acks=0))
         assert careless.is_closed_by_the_broker()
         assert outcome(asking.ask(PRODUCE, 8, produce(batch), ProduceResponse)) == [(87, -1)]
+
+
+def old_fetch(offset: int, *, max_wait_ms: int = 0, partitions: int = 1) -> FetchRequest:
+    wanted = [
+        FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 30) for index in range(partitions)
+    ]
+    return FetchRequest(
+        replica_id=-1, max_wait_ms=max_wait_ms, min_bytes=1, topics=[FetchTopic(topic="t", partitions=wanted)]
+    )
+
+
+def offsets_in(told: PartitionData) -> list[int]:
+    assert isinstance(told.records, bytes | memoryview)
+    return [record.offset for record in read_message_set(told.records)]
+
+
+@pytest.mark.parametrize("codec_name", ["none", "lz4"])
+@pytest.mark.parametrize("version", [0, 3])
+def test_an_old_consumer_gets_all_records_and_the_loop_is_not_held(version: int, codec_name: str) -> None:
+    """A batch may be larger than what one answer opens: then its answers end inside it."""
+    batches = [70_000, 3, 60_000]
+    with broker({"message.max.bytes": "10000000"}) as kafka, client(kafka) as asking:
+        make_topic(asking)
+        for size in batches:
+            batch = many_records(size, Codec[codec_name.upper()], numbered=True, timestamp=YEAR_MS)
+            asking.ask(PRODUCE, 9, produce(batch), ProduceResponse)
+        next_offset = 0
+        with no_stall(kafka):
+            while next_offset < sum(batches):
+                answer = asking.ask(FETCH, version, old_fetch(next_offset), FetchResponse)
+                (told,) = answer.responses[0].partitions
+                offsets = [offset for offset in offsets_in(told) if offset >= next_offset]
+                assert offsets[0] == next_offset
+                assert offsets == list(range(next_offset, offsets[-1] + 1))
+                assert len(offsets) <= CONVERTED_RECORDS_MAX
+                next_offset = offsets[-1] + 1
+
+
+def test_no_partition_is_forgotten_by_answers_that_are_full() -> None:
+    batch = many_records(CONVERTED_RECORDS_MAX, Codec.LZ4, numbered=True, timestamp=YEAR_MS)
+    with broker({"message.max.bytes": "10000000"}) as kafka, client(kafka) as asking:
+        make_topic(asking, partitions=2)
+        asking.ask(PRODUCE, 9, produce(batch, batch), ProduceResponse)
+        told: set[int] = set()
+        while len(told) < 2:
+            answer = asking.ask(FETCH, 2, old_fetch(0, partitions=2), FetchResponse)
+            told |= {each.partition_index for each in answer.responses[0].partitions if each.records}
+
+
+def test_an_old_consumer_waits_for_what_is_produced_meanwhile() -> None:
+    with broker() as kafka, client(kafka) as asking, client(kafka) as waiting:
+        make_topic(asking)
+        body = codec.encode(old_fetch(0, max_wait_ms=60_000), 2)
+        waiting.send(request_frame(FETCH, 2, body))
+        asking.ask(PRODUCE, 9, produce(many_records(3, numbered=True, timestamp=YEAR_MS, codec=0)), ProduceResponse)
+        (told,) = waiting.answer(FETCH, 2, FetchResponse).responses[0].partitions
+        assert offsets_in(told) == [0, 1, 2]

@@ -5,7 +5,8 @@ Answers at once when `min_bytes` are there, or when a partition has an error to 
 
 - `max_bytes` (3+) and each partition's `partition_max_bytes` cut the answer, but the first batch of the first partition
   that has data comes whole even if it is larger (KIP-74). Versions 0 to 2 cut hard, as they did then.
-- Versions 0-1 get message sets v0, 2-3 get v1: converted, which costs. From 4 on batches go out as they are stored.
+- Versions 0-1 get message sets v0, 2-3 get v1: converted, which costs. It is done off the event loop and within a
+  budget, so that an answer may hold less than was asked for. From 4 on batches go out as they are stored.
 - 7+: incremental sessions (KIP-227). 9+: leader epochs are checked (KIP-320). 12+: a diverging epoch is told.
   13+: topics by id (KIP-516).
 - A topic with `compression.type=zstd` is refused below version 10 (KIP-110).
@@ -18,6 +19,8 @@ Answers at once when `min_bytes` are there, or when a partition has an error to 
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
+from typing import cast
 
 from moldau.core.files import FileRegion
 from moldau.handlers import replica_fetch
@@ -43,7 +46,7 @@ from moldau.protocol.messages.k01_fetch import (
     PartitionData,
 )
 from moldau.protocol.schema import RecordData
-from moldau.records.legacy import down_convert
+from moldau.records.legacy import DownConversion
 from moldau.replication.delayed import DelayedFetch
 from moldau.replication.partition import Partition
 from moldau.replication.replica import Replica
@@ -73,15 +76,26 @@ def handle(
         return FetchResponse(error_code=error.code)
     fetch = _Fetch(request, context, plan)
     fetch.read()
+    if context.api_version < FETCH_BATCHES_V2:
+        return _converted(fetch, request.max_wait_ms)
     if fetch.is_enough or request.max_wait_ms <= 0:
         return fetch.answer()
-    return DelayedFetch(
-        asyncio.get_running_loop(),
-        fetch.partitions,
-        needed_bytes=request.min_bytes - fetch.bytes_read,
-        max_wait_ms=request.max_wait_ms,
-        answer=fetch.read_again,
-    )
+    return fetch.delayed(request.max_wait_ms)
+
+
+async def _converted(fetch: "_Fetch", max_wait_ms: int) -> FetchResponse:
+    """The answer in an old format. Being a coroutine it is the only one of its connection that takes memory."""
+    if not fetch.is_enough and max_wait_ms > 0:
+        delayed = fetch.delayed(max_wait_ms)
+        grown = asyncio.get_running_loop().create_future()
+        delayed.then(lambda: None if grown.done() else grown.set_result(None))
+        try:
+            await grown
+        finally:
+            delayed.cancel()
+        fetch.read_again()
+    await fetch.convert()
+    return fetch.answer()
 
 
 def repeats(context: RequestContext, respond: Respond) -> "FetchRepeats | None":
@@ -172,6 +186,38 @@ class _Fetch:
         self.read()
         return self.answer()
 
+    def delayed(self, max_wait_ms: int) -> DelayedFetch[FetchResponse]:
+        """Ready when there is more, or when the time is up."""
+        return DelayedFetch(
+            asyncio.get_running_loop(),
+            self.partitions,
+            needed_bytes=self._request.min_bytes - self.bytes_read,
+            max_wait_ms=max_wait_ms,
+            answer=self.read_again,
+        )
+
+    async def convert(self) -> None:
+        """Turn what was read into message sets. Where the budget is used up differs from answer to answer: so every
+        partition comes to its turn."""
+        services = self._context.services
+        conversion = DownConversion(magic=1 if self._context.api_version >= MESSAGE_SET_V1 else 0)
+        filled = [number for number, (_, result) in enumerate(self._results) if result.records]
+        first = services.random.randrange(len(filled)) if filled else 0
+        for number in filled[first:] + filled[:first]:
+            wanted, result = self._results[number]
+            region = cast(FileRegion, result.records)
+            try:
+                records = await services.opening.run(partial(conversion.convert, region, wanted.fetch_offset))
+            except OSError as error:
+                told = self._refused(wanted, self._find(wanted).log.fail(error))
+            except ApiError as error:
+                told = self._refused(wanted, error)
+            else:
+                told = PartitionData(
+                    partition_index=wanted.index, high_watermark=result.high_watermark, records=records
+                )
+            self._results[number] = wanted, told
+
     def _read_partition(self, wanted: Wanted, limit: int, min_one_batch: bool) -> PartitionData:
         try:
             partition = self._find(wanted)
@@ -184,13 +230,16 @@ class _Fetch:
             return self._read_log(partition, wanted, min(limit, wanted.max_bytes), min_one_batch)
         except ApiError as error:
             self.failed = True
-            return PartitionData(
-                partition_index=wanted.index,
-                error_code=error.code,
-                high_watermark=-1,
-                current_leader=self._current_leader(wanted, error),
-                records=b"",
-            )
+            return self._refused(wanted, error)
+
+    def _refused(self, wanted: Wanted, error: ApiError) -> PartitionData:
+        return PartitionData(
+            partition_index=wanted.index,
+            error_code=error.code,
+            high_watermark=-1,
+            current_leader=self._current_leader(wanted, error),
+            records=b"",
+        )
 
     def _closest_replica(self, partition: Partition, wanted: Wanted) -> int:
         services = self._context.services
@@ -237,7 +286,8 @@ class _Fetch:
         if diverging is None:
             region = partition.read(wanted.fetch_offset, max_bytes, committed=committed, min_one_batch=min_one_batch)
             if region is not None:
-                records = self._in_the_clients_format(partition, region, wanted.fetch_offset)
+                records = region
+                self._check_format(partition)
         else:
             self.failed = True  # nothing to wait for: the client must truncate first
         return PartitionData(
@@ -250,13 +300,9 @@ class _Fetch:
             records=records,
         )
 
-    def _in_the_clients_format(self, partition: Replica, region: FileRegion, offset: int) -> FileRegion | bytes:
-        version = self._context.api_version
-        if version < FETCH_ZSTD and partition.log.config.compression_type == "zstd":
+    def _check_format(self, partition: Replica) -> None:
+        if self._context.api_version < FETCH_ZSTD and partition.log.config.compression_type == "zstd":
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Fetch v{FETCH_ZSTD} or later")
-        if version >= FETCH_BATCHES_V2:
-            return region
-        return down_convert(region.read(), magic=1 if version >= MESSAGE_SET_V1 else 0, from_offset=offset)
 
     def answer(self) -> FetchResponse:
         session = self._plan.session

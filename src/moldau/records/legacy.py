@@ -11,10 +11,11 @@ the wrapper has the offset of the last inner message, the inner ones have absolu
 import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
-from moldau.core.files import Buffer
+from moldau.core.files import Buffer, FileRegion
 from moldau.core.invariants import invariant
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import (
@@ -31,6 +32,7 @@ from moldau.records.batch import (
 )
 from moldau.records.compression import (
     DECOMPRESSED_BYTES_MAX,
+    OPENED_BYTES_MAX,
     Codec,
     compress,
     compress_lz4_v0,
@@ -43,6 +45,12 @@ MAGIC_V0 = 0
 MAGIC_V1 = 1
 MESSAGES_MAX = 500_000  # in one set; records cost far more memory than their bytes
 
+CONVERTED_BYTES_MAX = 4 * 1024 * 1024
+"""Of stored batches that one answer to an old consumer is made of; the first batch comes whatever its size."""
+CONVERTED_RECORDS_MAX = 50_000
+"""Of them all: a third of a second of a thread, 20 MB while they are objects."""
+
+_LENGTH_POSITION = 8
 _MESSAGE_SIZE_MIN = 14  # crc, magic, attributes and two lengths
 _MAGIC_END = MAGIC_POSITION + 1
 _HEAD = Struct(">qiIbb")
@@ -77,7 +85,7 @@ def iter_frames(data: Buffer) -> Iterator[memoryview]:
     count = 0
     position = 0
     while len(view) - position >= LOG_OVERHEAD:
-        size = _LENGTH.unpack_from(view, position + 8)[0]
+        size = _LENGTH.unpack_from(view, position + _LENGTH_POSITION)[0]
         if size < _MESSAGE_SIZE_MIN:
             raise CorruptBatchError(f"{size} bytes are too few for a message")
         if len(view) - position >= _MAGIC_END and view[position + MAGIC_POSITION] > MAGIC_V2:
@@ -173,43 +181,80 @@ def build_message_set(
     return encode_message(wrapper, magic, flags | codec)
 
 
-def down_convert(data: Buffer, *, magic: int, from_offset: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """A region of a log as a message set for an old consumer that asked for `from_offset`.
+def down_convert(data: Buffer, *, magic: int, from_offset: int = 0) -> bytes:
+    """A region of a log as a message set for an old consumer that asked for `from_offset`."""
+    return DownConversion(magic, bytes_max=len(data), records_max=MESSAGES_MAX).message_set(data, from_offset)
 
-    Control batches and a batch cut off at the end are left out, headers are lost. Records before `from_offset` are
-    left out where the batch is not compressed, as Kafka does. What is in an old format already stays as it is.
+
+class DownConversion:
+    """Makes the message sets of one answer to an old consumer, within a budget.
+
+    Control batches and a batch cut off at the end are left out, headers are lost. Records before the offset that is
+    asked for are left out where the batch is not compressed, as Kafka does. What is in an old format already stays as
+    it is. A set ends where the budget is used up, if need be inside a batch; the consumer comes again from there.
     """
-    return b"".join(_down_converted(frame, magic, from_offset, limit) for frame in split_frames(data))
 
+    __slots__ = ("_bytes_left", "_magic", "_records_left")
 
-def _down_converted(frame: memoryview, magic: int, from_offset: int, limit: int) -> Buffer:
-    if frame[MAGIC_POSITION] <= magic:
-        return frame
-    if frame[MAGIC_POSITION] == MAGIC_V2:
-        return _batch_down_converted(frame, magic, from_offset, limit)
-    codec = read_message(frame).codec
-    return build_message_set(list(read_message_set(frame, limit=limit)), magic=magic, codec=codec)
+    def __init__(
+        self, magic: int, bytes_max: int = CONVERTED_BYTES_MAX, records_max: int = CONVERTED_RECORDS_MAX
+    ) -> None:
+        self._magic = magic
+        self._bytes_left = bytes_max
+        self._records_left = records_max
 
+    def convert(self, region: FileRegion, from_offset: int) -> bytes:
+        """As much of a region as the budget allows: nothing, or one batch at least."""
+        if self._bytes_left <= 0 or self._records_left <= 0:
+            return b""
+        head = region.file.read_at(region.position, LOG_OVERHEAD)
+        first = LOG_OVERHEAD + _LENGTH.unpack_from(head, _LENGTH_POSITION)[0] if len(head) == LOG_OVERHEAD else 0
+        size = min(region.size, max(first, self._bytes_left))
+        return self.message_set(region.file.read_at(region.position, size), from_offset)
 
-def _batch_down_converted(batch: memoryview, magic: int, from_offset: int, limit: int) -> bytes:
-    header = read_header(batch)
-    check_batch(batch, header)
-    if header.is_control or header.record_count == 0:
-        return b""
-    if header.codec == Codec.ZSTD:
-        reason = "records compressed with zstd cannot be converted to an older message format"
-        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, reason)
-    check_count(header.record_count)
-    records = list(iter_records(batch, limit=limit))
-    if header.codec == Codec.NONE:
-        records = [record for record in records if record.offset >= from_offset]
-    return build_message_set(
-        records,
-        magic=magic,
-        codec=header.codec,
-        base_offset=header.base_offset,
-        log_append_time_ms=header.max_timestamp if header.is_log_append_time else None,
-    )
+    def message_set(self, data: Buffer, from_offset: int) -> bytes:
+        """The same of bytes that are there already."""
+        sets: list[Buffer] = []
+        for frame in iter_frames(data):
+            if self._records_left <= 0:
+                break
+            self._bytes_left -= len(frame)
+            sets.append(self._converted(frame, from_offset))
+        return b"".join(sets)
+
+    def _converted(self, frame: memoryview, from_offset: int) -> Buffer:
+        if frame[MAGIC_POSITION] <= self._magic:
+            return frame
+        if frame[MAGIC_POSITION] == MAGIC_V2:
+            return self._batch(frame, from_offset)
+        records = list(read_message_set(frame, limit=OPENED_BYTES_MAX))
+        self._records_left -= len(records)
+        return build_message_set(records, magic=self._magic, codec=read_message(frame).codec)
+
+    def _batch(self, batch: memoryview, from_offset: int) -> bytes:
+        header = read_header(batch)
+        check_batch(batch, header)
+        if header.is_control or header.record_count == 0:
+            return b""
+        if header.codec == Codec.ZSTD:
+            reason = "records compressed with zstd cannot be converted to an older message format"
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, reason)
+        check_count(header.record_count)
+        is_whole = header.record_count <= self._records_left
+        records = iter_records(batch, limit=OPENED_BYTES_MAX)
+        if header.codec == Codec.NONE or not is_whole:
+            records = (record for record in records if record.offset >= from_offset)
+        kept = list(islice(records, self._records_left))
+        self._records_left -= len(kept)
+        if not kept:
+            return b""
+        return build_message_set(
+            kept,
+            magic=self._magic,
+            codec=header.codec,
+            base_offset=header.base_offset,
+            log_append_time_ms=header.max_timestamp if header.is_log_append_time else None,
+        )
 
 
 def _inner_message(wrapper: Message, frame: memoryview, base_offset: int) -> Message:
