@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from moldau.core.broker_keys import BROKER_KEYS
 from moldau.core.config import ConfigError, ConfigKey, ConfigSource, ConfigType, UpdateMode, Value, parse_value
 from moldau.core.invariants import invariant
-from moldau.core.listeners import Listener, check_distinct, parse_listeners, parse_protocol_map
+from moldau.core.listeners import Listener, check_distinct, check_served, parse_listeners, parse_protocol_map
+from moldau.core.unserved import refuse_unserved
 
 __all__ = ["BROKER_KEYS", "BrokerConfig", "Listener", "base_name", "broker_key", "validate_dynamic"]
 
@@ -57,6 +58,7 @@ class BrokerConfig:
             key = broker_key(name)
             if key is not None:
                 parse_value(key, text)
+            refuse_unserved(name, base_name(name), text)
         config = cls(properties)
         config._check_whole()
         return config, sorted(name for name in properties if broker_key(name) is None)
@@ -65,7 +67,13 @@ class BrokerConfig:
         for name, _factor in RETENTION_MS:
             if self.value(name) == 0:
                 raise ConfigError(name, "must be -1 for no limit, or at least 1")
+        if not self.bool("broker.id.generation.enable") and self.broker_id < 0:
+            raise ConfigError("broker.id.generation.enable", "is false, and there is no broker.id")
+        roles = self.list("process.roles")
+        if roles and "broker" not in roles:
+            raise ConfigError("process.roles", "this is a broker: there is no process that is a controller only")
         check_distinct("listeners", self.listeners)
+        check_served("listeners", self.listeners)
         self._check_advertised()
 
     def _check_advertised(self) -> None:
@@ -234,5 +242,6 @@ def validate_dynamic(changes: Mapping[str, str], *, for_one_broker: bool) -> Non
         if key.mode is UpdateMode.PER_BROKER and not for_one_broker:
             raise ConfigError(name, "can only change broker by broker")
         parse_value(key, text)
+        refuse_unserved(name, base_name(name), text)
         if key.type is ConfigType.LONG and name == "log.retention.ms" and int(text) == 0:
             raise ConfigError(name, "must be -1 for no limit, or at least 1")

@@ -10,7 +10,7 @@ from moldau.core.config import UpdateMode, read_table
 _IDENTITY_AND_LISTENERS = """
 broker.id INT -1 - -1.. | This broker's number in the cluster; -1 takes the next free one.
 node.id INT ~ - 0.. | KRaft's name for broker.id; used when broker.id is not set.
-process.roles LIST "" - * | KRaft's roles; accepted so that its properties files start here, without effect.
+process.roles LIST "" - * | KRaft's roles; its properties files start here if `broker` is among them.
 broker.id.generation.enable BOOLEAN true - * | Whether a broker without broker.id may take a free number.
 reserved.broker.max.id INT 1000 - 0.. | Numbers up to this one are never given out automatically.
 broker.rack STRING ~ - * | Where this broker stands; replicas are spread over racks.

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from moldau.core.config import ConfigError
 
+SERVED_PROTOCOL = "PLAINTEXT"
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _ADDRESS = re.compile(r"([^:/\s]+)://(?:\[([0-9a-zA-Z%.:]*)\]|([0-9a-zA-Z\-%._:]*)):([0-9]{1,5})")
 
@@ -50,6 +51,14 @@ def check_distinct(prop: str, listeners: Iterable[Listener]) -> None:
             raise ConfigError(prop, f"two listeners on port {listener.port}")
         names.add(listener.name)
         addresses.add(address)
+
+
+def check_served(prop: str, listeners: Iterable[Listener]) -> None:
+    """Refuse what would be served in the clear though it says otherwise."""
+    for listener in listeners:
+        if listener.security != SERVED_PROTOCOL:
+            reason = f"{listener} wants {listener.security}, and only {SERVED_PROTOCOL} is served yet: make it that"
+            raise ConfigError(prop, f"{reason}, here or in listener.security.protocol.map")
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:
