@@ -1,8 +1,10 @@
 """Idempotence: what is appended, what was there before, what is refused. Open transactions."""
 
+import tracemalloc
+
 import pytest
 
-from moldau.log.producers import BATCHES_KEPT, BatchMetadata, Producers
+from moldau.log.producers import BATCHES_KEPT, PRODUCERS_MAX, BatchMetadata, Producers
 from moldau.log.txn_index import AbortedTxn
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import EndTxnMarker
@@ -170,3 +172,29 @@ def test_a_marker_of_an_older_coordinator_or_producer_is_refused(writer: Writer)
         writer.producers.check_marker(7, 3, EndTxnMarker(True, 4))
     with pytest.raises(ApiError, match="epoch 3"):
         writer.producers.check_marker(7, 2, EndTxnMarker(True, 5))
+
+
+def test_a_partition_remembers_a_bounded_number_of_producers_and_forgets_the_idle_first() -> None:
+    producers, one = Producers(), idempotent(0).header
+    for number in range(PRODUCERS_MAX):
+        producers.update(one._replace(producer_id=number), number, now_ms=number)
+    producers.update(one._replace(producer_id=0, base_sequence=1), PRODUCERS_MAX, now_ms=PRODUCERS_MAX)
+    producers.update(transactional(1, producer_id=1).header, PRODUCERS_MAX + 1, now_ms=1)
+    producers.update(one._replace(producer_id=PRODUCERS_MAX), PRODUCERS_MAX + 2, now_ms=PRODUCERS_MAX + 1)
+    assert len(producers) < PRODUCERS_MAX
+    assert producers.get(0) is not None  # heard of lately
+    assert producers.get(1) is not None  # has an open transaction
+    assert producers.get(2) is None
+    assert producers.get(PRODUCERS_MAX) is not None
+
+
+def test_a_producer_takes_little_memory() -> None:
+    count, one = 2000, idempotent(0).header
+    headers = [one._replace(producer_id=1_000_000 + number) for number in range(count)]
+    tracemalloc.start()
+    producers = Producers()
+    for number, header in enumerate(headers):
+        producers.update(header, number, NOW_MS)
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert used / count < 500

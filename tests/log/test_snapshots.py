@@ -1,9 +1,11 @@
 """Producer state on disk."""
 
+import time
+
 import pytest
 
 from moldau.core.memory_files import MemoryFiles
-from moldau.log.producers import ProducerEntry, Producers
+from moldau.log.producers import PRODUCERS_MAX, ProducerEntry, Producers
 from moldau.log.snapshots import CorruptSnapshotError, Snapshots, parse_snapshot, render_snapshot
 from tests.log.helpers import NOW_MS, idempotent, transactional
 
@@ -80,3 +82,17 @@ def test_snapshots_that_stand_at_no_segment_go_except_the_newest() -> None:
         snapshots.take(Producers(), offset)
     snapshots.remove_strays([0, 10])
     assert snapshots.offsets == [0, 10, 15]
+
+
+def test_a_snapshot_of_what_has_not_changed_costs_next_to_nothing() -> None:
+    producers = Producers()
+    for number in range(PRODUCERS_MAX):
+        producers.update(idempotent(0).header._replace(producer_id=number), number, NOW_MS)
+    first = time.thread_time()
+    data = render_snapshot(producers)
+    again = time.thread_time()
+    assert render_snapshot(producers) == data
+    assert time.thread_time() - again < (again - first) / 2
+    producers.update(idempotent(1).header._replace(producer_id=3), PRODUCERS_MAX, NOW_MS)
+    restored = {entry.producer_id: seen(entry) for entry in parse_snapshot(render_snapshot(producers), NOW_MS)}
+    assert restored == {entry.producer_id: seen(entry) for entry in producers}

@@ -5,8 +5,8 @@ alike. Both cost the same however many producers there are.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from heapq import nsmallest
 from typing import NamedTuple
 
 from moldau.core.files import Buffer
@@ -19,6 +19,19 @@ log = logging.getLogger(__name__)
 
 BATCHES_KEPT = 5
 """Batches that a producer may have in flight with idempotence, and so may have to be told about again."""
+
+KEPT_BEFORE_MAX = 4 * (BATCHES_KEPT - 1)
+LAST_SEQUENCE = -4
+"""Where it is among what an entry keeps."""
+
+PRODUCERS_MAX = 10_000
+"""Producers that a partition remembers. Kafka has no such bound, only a time (producer.id.expiration.ms, a day):
+clients that make a producer for each record would take memory without end, and each roll writes all of them down on
+the event loop, 2 us for each that has changed. A producer that is forgotten is a new one when it comes back (KIP-360):
+a batch that it sends again after 9,000 others have written since would be stored twice."""
+
+PRODUCERS_FORGOTTEN = 1000
+"""At a time: those who are idle must be looked for among all."""
 
 NO_OFFSET = -1
 NO_SEQUENCE = -1
@@ -46,30 +59,47 @@ class BatchMetadata(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer id in this partition."""
+    """One producer id in this partition.
+
+    Its last batches are one flat tuple, the fields of `BatchMetadata` of each in turn: there may be very many
+    producers, and a deque of tuples took four times as much memory. Whoever changes an entry sets `rows` to None.
+    """
 
     __slots__ = (
-        "batches",
         "coordinator_epoch",
         "current_txn_first_offset",
         "epoch",
+        "kept",
         "last_seen_ms",
         "last_timestamp",
         "producer_id",
+        "rows",
     )
 
     def __init__(self, producer_id: int, epoch: int, last_seen_ms: int) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
-        self.batches: deque[BatchMetadata] = deque(maxlen=BATCHES_KEPT)
+        self.kept: tuple[int, ...] = ()
+        self.rows: bytes | None = None
+        """As they were in the last snapshot, if nothing has changed since."""
         self.coordinator_epoch = -1
         self.current_txn_first_offset = NO_OFFSET
         self.last_timestamp = -1
         self.last_seen_ms = last_seen_ms
 
     @property
+    def batches(self) -> list[BatchMetadata]:
+        """The last ones, the oldest first."""
+        kept = self.kept
+        return [BatchMetadata(*kept[start : start + 4]) for start in range(0, len(kept), 4)]
+
+    @property
     def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+        return self.kept[LAST_SEQUENCE] if self.kept else NO_SEQUENCE
+
+    def add(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> None:
+        """Remember one more batch."""
+        self.kept = (*self.kept[-KEPT_BEFORE_MAX:], last_sequence, last_offset, offset_delta, timestamp)
 
 
 class CompletedTxn(NamedTuple):
@@ -111,8 +141,8 @@ class Producers:
         if epoch != entry.epoch:
             _check_new_epoch(entry, epoch, base_sequence)
             return None
-        batches = entry.batches
-        last_sequence = batches[-1][0] if batches else NO_SEQUENCE
+        kept = entry.kept
+        last_sequence = kept[LAST_SEQUENCE] if kept else NO_SEQUENCE
         if base_sequence == last_sequence + 1:
             return None
         return _duplicate_or_raise(entry, base_sequence, (base_sequence + offset_delta) & _SEQUENCE_MASK)
@@ -122,12 +152,13 @@ class Producers:
         _, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, sequence, _ = header
         entry = self.by_id.get(producer_id)
         if entry is None:
-            entry = self.by_id[producer_id] = ProducerEntry(producer_id, epoch, now_ms)
+            entry = self._new_entry(producer_id, epoch, now_ms)
         elif entry.epoch != epoch:
             entry.epoch = epoch
-            entry.batches.clear()
+            entry.kept = ()
         last_sequence = (sequence + delta) & _SEQUENCE_MASK if sequence >= 0 else NO_SEQUENCE
-        entry.batches.append(BatchMetadata(last_sequence, base_offset + delta, delta, timestamp))
+        entry.add(last_sequence, base_offset + delta, delta, timestamp)
+        entry.rows = None
         entry.last_timestamp = timestamp
         entry.last_seen_ms = now_ms
         if attributes & _TRANSACTIONAL and entry.current_txn_first_offset == NO_OFFSET:
@@ -151,10 +182,11 @@ class Producers:
         """The marker that ends a transaction was written at `base_offset`; the transaction, if one was open."""
         entry = self.by_id.get(header.producer_id)
         if entry is None:
-            entry = self.by_id[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch, now_ms)
+            entry = self._new_entry(header.producer_id, header.producer_epoch, now_ms)
         if entry.epoch != header.producer_epoch:
             entry.epoch = header.producer_epoch
-            entry.batches.clear()
+            entry.kept = ()
+        entry.rows = None
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = header.max_timestamp
         entry.last_seen_ms = now_ms
@@ -219,6 +251,20 @@ class Producers:
             del self.by_id[producer_id]
         return len(expired)
 
+    def _new_entry(self, producer_id: int, epoch: int, now_ms: int) -> ProducerEntry:
+        if len(self.by_id) >= PRODUCERS_MAX:
+            self._forget_idle(PRODUCERS_FORGOTTEN)
+        entry = self.by_id[producer_id] = ProducerEntry(producer_id, epoch, now_ms)
+        return entry
+
+    def _forget_idle(self, count: int) -> None:
+        """Forget those that were silent for the longest, unless a transaction of theirs is open."""
+        idle = (entry for entry in self.by_id.values() if entry.current_txn_first_offset == NO_OFFSET)
+        forgotten = nsmallest(count, idle, key=lambda entry: entry.last_seen_ms)
+        for entry in forgotten:
+            del self.by_id[entry.producer_id]
+        log.info("forgot %d idle producers: a partition remembers %d", len(forgotten), PRODUCERS_MAX)
+
     def drop_below(self, log_start_offset: int) -> None:
         """Transactions that are below the log's start as a whole, ended or not, concern nobody any more."""
         for first in [first for first, marker in self._unreplicated.items() if marker < log_start_offset]:
@@ -227,6 +273,7 @@ class Producers:
             entry = self.by_id[producer_id]
             if not entry.batches or entry.batches[-1].last_offset < log_start_offset:
                 entry.current_txn_first_offset = NO_OFFSET
+                entry.rows = None
                 del self._ongoing[first]
 
     def load(self, entries: Iterable[ProducerEntry]) -> None:

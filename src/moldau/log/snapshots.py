@@ -13,7 +13,7 @@ from struct import Struct
 
 from moldau.core.file_errors import syncing
 from moldau.core.files import Files
-from moldau.log.producers import NO_OFFSET, NO_SEQUENCE, BatchMetadata, ProducerEntry, Producers
+from moldau.log.producers import BATCHES_KEPT, NO_OFFSET, NO_SEQUENCE, ProducerEntry, Producers
 from moldau.records.crc import crc32c
 
 log = logging.getLogger(__name__)
@@ -24,6 +24,7 @@ _VERSION = 1
 _HEAD = Struct(">hI")
 _COUNT = Struct(">i")
 _ROW = Struct(">qhiqiqiq")
+_ROWS = [Struct(">" + count * "qhiqiqiq") for count in range(BATCHES_KEPT + 1)]
 
 
 class CorruptSnapshotError(Exception):
@@ -31,8 +32,9 @@ class CorruptSnapshotError(Exception):
 
 
 def render_snapshot(producers: Iterable[ProducerEntry]) -> bytes:
-    rows = [row for entry in producers for row in _rows(entry)]
-    body = _COUNT.pack(len(rows)) + b"".join(rows)
+    """What has changed since the last one is packed anew: the cost is that of the producers that are active."""
+    rows = b"".join([entry.rows or _packed(entry) for entry in producers])
+    body = _COUNT.pack(len(rows) // _ROW.size) + rows
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
 
@@ -59,23 +61,17 @@ def write_snapshot(files: Files, path: str, producers: Iterable[ProducerEntry]) 
     files.open(path, create=True).append([render_snapshot(producers)])
 
 
-def _rows(entry: ProducerEntry) -> list[bytes]:
-    batches = list(entry.batches) or [BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, entry.last_timestamp)]
-    rows = []
-    for number, batch in enumerate(batches, 1):
-        is_last = number == len(batches)
-        rows.append(
-            _ROW.pack(
-                entry.producer_id,
-                entry.epoch,
-                batch.last_sequence,
-                batch.last_offset,
-                batch.offset_delta,
-                entry.last_timestamp if is_last else batch.timestamp,
-                entry.coordinator_epoch,
-                entry.current_txn_first_offset if is_last else NO_OFFSET,
-            )
-        )
+def _packed(entry: ProducerEntry) -> bytes:
+    """The rows of one producer, in one go; kept until it changes."""
+    kept = entry.kept or (NO_SEQUENCE, NO_OFFSET, 0, entry.last_timestamp)
+    count = len(kept) // 4
+    head, tail = (entry.producer_id, entry.epoch), (entry.coordinator_epoch, NO_OFFSET)
+    values: list[int] = []
+    for start in range(0, len(kept), 4):
+        values += (*head, *kept[start : start + 4], *tail)
+    values[-1] = entry.current_txn_first_offset
+    values[-3] = entry.last_timestamp
+    entry.rows = rows = _ROWS[count].pack(*values)
     return rows
 
 
@@ -85,7 +81,7 @@ def _add_row(entries: dict[int, ProducerEntry], row: tuple[int, ...], now_ms: in
     if entry is None or entry.epoch != epoch:
         entry = entries[producer_id] = ProducerEntry(producer_id, epoch, now_ms)
     if last_offset >= 0:
-        entry.batches.append(BatchMetadata(last_sequence, last_offset, delta, timestamp))
+        entry.add(last_sequence, last_offset, delta, timestamp)
     entry.last_timestamp = timestamp
     entry.coordinator_epoch = coordinator_epoch
     entry.current_txn_first_offset = txn_first_offset

@@ -8,7 +8,7 @@ batch comes this way, and half of what an append cost were the calls between sma
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from moldau.log.producers import BatchMetadata
+from moldau.log.producers import KEPT_BEFORE_MAX, LAST_SEQUENCE
 from moldau.log.segment import UNSETTLED_MAX
 from moldau.records.batch import (
     BATCH_HEADER_BYTES,
@@ -32,8 +32,6 @@ _PLAIN_ATTRIBUTES_MAX = int(Codec.ZSTD)
 _SEQUENCE_MASK = 0x7FFFFFFF
 _unpack_header = Struct(">qi4xBIHIqqqhii").unpack_from
 """Without the leader epoch. What must not be negative is read as if it could not be: then it is too large."""
-
-_new_tuple = tuple.__new__
 
 
 class Lane:
@@ -108,8 +106,8 @@ class Lane:
             entry = log.producers.by_id.get(producer_id)
             if entry is None or entry.epoch != producer_epoch:
                 return None
-            batches = entry.batches
-            if not batches or batches[-1][0] + 1 != sequence:
+            kept = entry.kept
+            if not kept or kept[LAST_SEQUENCE] + 1 != sequence:
                 return None
         try:
             if frame.readonly:
@@ -126,7 +124,8 @@ class Lane:
         log.log_end_offset = end = last_offset + 1
         if entry is not None:
             last_sequence = (sequence + delta) & _SEQUENCE_MASK
-            batches.append(_new_tuple(BatchMetadata, (last_sequence, last_offset, delta, timestamp)))
+            entry.kept = (*kept[-KEPT_BEFORE_MAX:], last_sequence, last_offset, delta, timestamp)
+            entry.rows = None
             entry.last_timestamp = timestamp
             entry.last_seen_ms = now_ms
         partition = self.partition
