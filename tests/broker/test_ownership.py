@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from moldau.broker.ownership import check_directories, lock_cluster_directory, put_back, renamed_in
 from moldau.core.memory_files import MemoryFiles
@@ -248,7 +249,46 @@ def test_renamed_directories_are_offered_and_put_back_by_a_flag(tmp_path: Path) 
         assert (code, "--put-back" in complaint) == (START_ERROR, True)
     with supervised(data, "--port", "0", "--put-back") as again:
         bootstrap = again.line_with("3 brokers are ready at ").rpartition(" ")[2].strip()
-        assert end_offset(bootstrap) == 1
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "auto.offset.reset": "earliest"})
+        consumer.assign([TopicPartition("events", 0)])
+        while (message := consumer.poll(60)) is not None and message.error() is not None:
+            pass  # a leader is being elected
+        assert message is not None
+        assert (message.offset(), message.value()) == (0, b"v")
+        consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "complaint"),
+    [
+        ("meta.properties", b"\xff\xfe", "broken"),
+        ("meta.properties", b"broker.id=one\n", "broker.id 'one'"),
+        ("metadata.sqlite", b"not a database at all", "cannot be used as a metadata store"),
+    ],
+)
+def test_a_file_that_is_broken_is_named(tmp_path: Path, name: str, said: bytes, complaint: str) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / name).write_bytes(said)
+    code, told = refused("--data", tmp_path / "d", "--port", 0)
+    assert (code, told.count("\n")) == (START_ERROR, 1)
+    assert str(tmp_path / "d") in told
+    assert complaint in told
+    assert (tmp_path / "d" / name).read_bytes() == said
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+def test_what_is_not_a_directory_is_called_so(tmp_path: Path, is_link: bool) -> None:
+    if is_link:
+        (tmp_path / "d").symlink_to(tmp_path / "nowhere")
+    else:
+        (tmp_path / "d").write_text("a file")
+    for several in ((), ("--brokers", 3)):
+        _, told = refused("--data", tmp_path / "d", "--port", 0, *several)
+        assert "Not a directory" in told.splitlines()[-1]
+
+
+def test_a_comma_too_many_is_told(tree: Tree) -> None:
+    assert "comma" in tree.refusal("/d", "")
 
 
 def test_new_data_directories_are_for_their_owner_alone(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from moldau.core.broker_config import validate_dynamic
 from moldau.core.config import ConfigError
 from moldau.core.files import Files
 from moldau.core.topic_config import validate_overrides
-from moldau.log.data_directory import DataDirectory, DirectoryError
+from moldau.log.data_directory import META_PROPERTIES_FILE, DataDirectory, DirectoryError
 from moldau.log.log import Log
 from moldau.log.manager import LogManager
 from moldau.protocol.errors import ApiError
@@ -37,6 +37,9 @@ def recorded_identity(directories: Iterable[DataDirectory]) -> dict[str, str]:
     where = ""
     for directory in directories:
         known = directory.meta_properties() if directory.failure is None else {}
+        for name in ("broker.id", "node.id"):
+            if not known.get(name, "0").isdecimal():
+                raise DirectoryError(f"{directory.path}: {META_PROPERTIES_FILE} has the {name} {known[name]!r}")
         for name in ("cluster.id", "broker.id", "node.id"):
             if name in known and known[name] != found.get(name, known[name]):
                 raise DirectoryError(f"{where} belongs to {name} {found[name]}, and {directory.path} to {known[name]}")

@@ -73,8 +73,8 @@ def brokers_in(path: str, files: Files) -> int:
     mark, inside = f"{path}/{CLUSTER_FILE}", _brokers_inside(path, files)
     known = len(inside) if all(_BROKER_NAME.fullmatch(name) for name in inside) else 0
     if files.exists(mark):
-        count = parse_properties(files.read(mark).decode()).get("brokers", "")
-        return max(int(count) if count.isdecimal() else 1, known)
+        count = parse_properties(files.read(mark).decode(errors="replace")).get("brokers", "")
+        return max(int(count) if count.isascii() and count.isdecimal() else 1, known)
     return known
 
 
@@ -144,6 +144,8 @@ def _single_broker(path: str, real: str, files: Files) -> str:
 def _check_apart(directories: Sequence[str]) -> None:
     known: dict[str, str] = {}
     for path in directories:
+        if not path:
+            raise DirectoryError("log.dirs names a directory without a name: there is a comma too many")
         real = os.path.realpath(path)
         for other_real, other in known.items():
             if real == other_real:
@@ -200,5 +202,5 @@ def _brokers_inside(path: str, files: Files) -> list[str]:
 
 
 def _owner(path: str, files: Files) -> str:
-    properties = parse_properties(files.read(f"{path}/{META_PROPERTIES_FILE}").decode())
+    properties = parse_properties(files.read(f"{path}/{META_PROPERTIES_FILE}").decode(errors="replace"))
     return properties.get("broker.id") or properties.get("node.id") or "?"

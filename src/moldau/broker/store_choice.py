@@ -13,6 +13,7 @@ What belongs to another user is no sibling: in `/tmp` anybody may make a directo
 import logging
 import os
 import re
+from sqlite3 import DatabaseError
 from typing import NamedTuple
 
 from moldau.cluster.embedded import EmbeddedStore
@@ -20,7 +21,7 @@ from moldau.cluster.store import MetadataStore
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.files import DirectoryLock, Files
 from moldau.core.properties import parse_properties
-from moldau.log.data_directory import META_PROPERTIES_FILE
+from moldau.log.data_directory import META_PROPERTIES_FILE, DirectoryError
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,10 @@ def open_store(place: StorePlace, config: BrokerConfig, files: Files) -> Metadat
         connection_timeout_ms = config.optional_int("zookeeper.connection.timeout.ms")
         return ZooKeeperStore(place.zookeeper, config.int("zookeeper.session.timeout.ms"), connection_timeout_ms)
     files.make_directory(os.path.dirname(os.path.abspath(place.path)), private=True)
-    return EmbeddedStore(place.path, session_timeout_ms=config.int("broker.session.timeout.ms"))
+    try:
+        return EmbeddedStore(place.path, session_timeout_ms=config.int("broker.session.timeout.ms"))
+    except DatabaseError as error:
+        raise DirectoryError(f"{place.path} cannot be used as a metadata store: {error}") from error
 
 
 def looks_for_siblings(config: BrokerConfig, files: Files) -> bool:
@@ -116,7 +120,7 @@ def _store_of(directory: str, broker_id: int, files: Files) -> str | None:
     """The store that another broker's directory leads to."""
     if not files.exists(f"{directory}/{META_PROPERTIES_FILE}") or not files.is_ours(directory):
         return None
-    properties = parse_properties(files.read(f"{directory}/{META_PROPERTIES_FILE}").decode())
+    properties = parse_properties(files.read(f"{directory}/{META_PROPERTIES_FILE}").decode(errors="replace"))
     if (properties.get("broker.id") or properties.get("node.id")) == str(broker_id):
         return None
     own = f"{directory}/{METADATA_FILE}"

@@ -1,6 +1,7 @@
 """The machine's own file system."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -239,7 +240,10 @@ class RealFiles:
         return os.path.isdir(path)
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
-        os.makedirs(path, 0o700 if private else 0o777, exist_ok=True)
+        try:
+            os.makedirs(path, 0o700 if private else 0o777, exist_ok=True)
+        except FileExistsError:  # a file, or a link that leads nowhere
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
 
     def is_ours(self, path: str) -> bool:
         return os.lstat(path).st_uid == os.geteuid()

@@ -138,7 +138,10 @@ class DataDirectory:
         path = f"{self.path}/{name}"
         if not self._files.exists(path):
             return {}
-        return dict(parse_properties(self._files.read(path).decode()))
+        try:
+            return dict(parse_properties(self._files.read(path).decode()))
+        except UnicodeDecodeError as error:
+            raise DirectoryError(f"{path} is broken ({error}): whose the directory is cannot be told") from error
 
     def take_clean_mark(self) -> bool:
         """Whether the last user closed it. Asked once: from now on it counts as unclean."""
