@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from moldau.cluster.changes import Change, StateChange, TopicChange
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage
+from moldau.cluster.metadata import NO_STARTS
 from moldau.cluster.reassignment import begin
 from moldau.cluster.store import MetadataStore, Operation
 from moldau.cluster.zookeeper import ZooKeeperStore
@@ -223,9 +224,11 @@ async def changes_of(member: Member, act: Callable[[], Awaitable[None]]) -> list
     written: list[Change] = []
     write = member.metadata.write
 
-    async def noted(changes: Sequence[Change], guards: Sequence[Operation] = ()) -> None:
+    async def noted(
+        changes: Sequence[Change], guards: Sequence[Operation] = (), starts: Mapping[int, int] = NO_STARTS
+    ) -> None:
         written.extend(changes)
-        await write(changes, guards)
+        await write(changes, guards, starts)
 
     member.metadata.write = noted  # type: ignore[method-assign]
     before = member.metadata.image

@@ -1,7 +1,7 @@
 """What becomes of a leader's wish for other in-sync replicas, for every answer that the store can give."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ from moldau.broker.isr_changes import IsrChanging
 from moldau.cluster.changes import Change, StateChange, applied
 from moldau.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.metadata import Conflict
-from moldau.cluster.store import Operation, SessionLost
+from moldau.cluster.store import SessionLost
 from moldau.core.clock import ManualClock
 from moldau.replication.partition import Partition
 from moldau.replication.replicas import Replicas
@@ -49,7 +49,7 @@ class Store:
     async def topic_id_now(self, names: Sequence[str]) -> dict[str, bytes]:
         return {name: self.ids[name] for name in names if name in self.ids}
 
-    async def write(self, changes: Sequence[Change], guards: Sequence[Operation] = ()) -> None:
+    async def write(self, changes: Sequence[Change], *, starts: Mapping[int, int]) -> None:
         await asyncio.sleep(0)
         answer = self.answers.pop(0) if self.answers else "yes"
         if len(changes) > 1:
@@ -58,7 +58,8 @@ class Store:
         assert isinstance(change, StateChange)
         assert change.state.partition_epoch == self.state.partition_epoch
         self.writes.append(change.state.isr)
-        assert len(guards) == len(set(change.state.isr) - set(self.state.isr)), "joiners are checked"
+        joiners = set(change.state.isr) - set(self.state.isr)
+        assert starts == {each: self.image.brokers[each].epoch for each in joiners}, "joiners are checked"
         if answer == "lost":
             raise SessionLost("nobody knows")
         if answer == "no":

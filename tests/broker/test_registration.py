@@ -2,10 +2,10 @@
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
 import pytest
 
@@ -14,7 +14,7 @@ from moldau.cluster import znodes
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.image import BrokerInfo, Endpoint
 from moldau.cluster.metadata import Metadata
-from moldau.cluster.store import SessionLost, StoreUnavailable
+from moldau.cluster.store import Operation, SessionLost, StoreUnavailable
 from moldau.core.clock import ManualClock
 from moldau.core.ids import TopicPartition
 
@@ -213,14 +213,14 @@ async def test_who_finds_its_number_taken_after_a_lost_session_gives_up(tmp_path
 @in_loop
 async def test_a_registration_that_the_store_took_without_saying_so_is_not_mistaken_for_another_broker() -> None:
     async with member() as one:
-        create = one.store.create
+        multi = one.store.multi
 
-        async def create_and_say_nothing(path: str, *arguments: Any, **named: Any) -> str:
-            await create(path, *arguments, **named)
-            one.store.create = create  # type: ignore[method-assign]
-            raise StoreUnavailable(path)
+        async def write_and_say_nothing(operations: Sequence[Operation]) -> list[str | int | None]:
+            await multi(operations)
+            one.store.multi = multi  # type: ignore[method-assign]
+            raise StoreUnavailable("/")
 
-        one.store.create = create_and_say_nothing  # type: ignore[method-assign]
+        one.store.multi = write_and_say_nothing  # type: ignore[method-assign]
         with pytest.raises(StoreUnavailable):
             await one.registration.register()
         await one.registration.register()

@@ -25,6 +25,7 @@ class SlowStore(EmbeddedStore):
         self.holds_next = False
         self.failure: Exception | None = None
         self.fails_after = False
+        self.before_next_write: Callable[[], Awaitable[object]] | None = None
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         nodes = await super().get_many(paths)
@@ -35,6 +36,9 @@ class SlowStore(EmbeddedStore):
         return nodes
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
+        if self.before_next_write is not None:
+            act, self.before_next_write = self.before_next_write, None
+            await act()
         if self.failure is not None and not self.fails_after:
             raise self.failure
         results = await super().multi(operations)
@@ -369,5 +373,79 @@ def test_the_word_of_a_broker_reaches_the_others_and_goes_with_it(race: Run) -> 
         await race.other_store.close()
         await race.ours.reload()
         assert list(race.ours.image.brokers) == [1]
+
+    race(steps)
+
+
+# Names that come to mean something else between the last look and the write
+
+
+def test_a_write_does_not_hit_a_topic_that_was_made_anew_since_the_last_look(race: Run) -> None:
+    async def steps(race: Race) -> None:
+        topic = await race.ours.create_topic("t", [[1, 2]])
+        await race.theirs.reload()
+
+        async def make_anew() -> None:
+            await race.theirs.delete_topic("t")
+            await race.theirs.create_topic("t", [[1, 2]])
+
+        race.store.before_next_write = make_anew
+        with pytest.raises(Conflict):
+            await race.ours.write([StateChange("t", topic.topic_id, 0, topic.partitions[0]._replace(isr=(1,)))])
+        await race.theirs.reload()
+        assert race.theirs.image.topics["t"].partitions[0].partition_epoch == 0
+        assert race.theirs.image.topics["t"].topic_id != topic.topic_id
+
+    race(steps)
+
+
+def test_partitions_are_not_added_to_a_topic_that_was_made_anew_since_the_last_look(race: Run) -> None:
+    async def steps(race: Race) -> None:
+        await race.ours.create_topic("t", [[1, 2]])
+        await race.theirs.reload()
+
+        async def make_anew() -> None:
+            await race.theirs.delete_topic("t")
+            await race.theirs.create_topic("t", [[1, 2]])
+
+        race.store.before_next_write = make_anew
+        with pytest.raises(ApiError):
+            await race.ours.add_partitions("t", [[1, 2]])
+        await race.theirs.reload()
+        assert len(race.theirs.image.topics["t"].partitions) == 1
+
+    race(steps)
+
+
+def test_who_is_let_in_must_not_have_been_started_anew_since_the_last_look(race: Run) -> None:
+    async def steps(race: Race) -> None:
+        topic = await race.ours.create_topic("t", [[1, 2]])
+        epoch = race.ours.image.brokers[2].epoch
+        state = topic.partitions[0]._replace(isr=(1,))
+        await race.ours.write([StateChange("t", topic.topic_id, 0, state)])
+
+        async def start_anew() -> None:
+            await race.other_store.delete("/brokers/ids/2")
+            await race.theirs.register_broker(BrokerInfo(2, None, ()))
+
+        let_in = StateChange("t", topic.topic_id, 0, state._replace(isr=(1, 2), partition_epoch=1))
+        race.store.before_next_write = start_anew
+        with pytest.raises(Conflict):
+            await race.ours.write([let_in], starts={2: epoch})
+        assert 2 not in race.ours.image.topics["t"].partitions[0].isr
+        await race.ours.write([let_in], starts={2: race.ours.image.brokers[2].epoch})
+        assert 2 in race.ours.image.topics["t"].partitions[0].isr
+
+    race(steps)
+
+
+def test_the_end_of_another_topic_does_not_stand_in_the_way_of_a_write(race: Run) -> None:
+    async def steps(race: Race) -> None:
+        topic = await race.ours.create_topic("t", [[1, 2]])
+        await race.ours.create_topic("other", [[1, 2]])
+        await race.theirs.reload()
+        race.store.before_next_write = lambda: race.theirs.delete_topic("other")
+        await race.ours.write([StateChange("t", topic.topic_id, 0, topic.partitions[0]._replace(isr=(1,)))])
+        assert race.ours.image.topics["t"].partitions[0].isr == (1,)
 
     race(steps)

@@ -1,10 +1,10 @@
 """ElectLeaders: preferred and unclean."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from moldau.cluster.changes import Change
 from moldau.cluster.image import NO_LEADER, BrokerInfo
-from moldau.cluster.metadata import ATTEMPTS_MAX, Conflict
+from moldau.cluster.metadata import ATTEMPTS_MAX, NO_STARTS, Conflict
 from moldau.cluster.store import Operation, StoreUnavailable
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k43_elect_leaders import ElectLeadersRequest, TopicPartitions
@@ -91,11 +91,13 @@ class Refusing:
     def __init__(self, world: World, times: int, error: Exception) -> None:
         self.write, self.times, self.error, self.calls = world.metadata.write, times, error, 0
 
-    async def __call__(self, changes: Sequence[Change], guards: Sequence[Operation] = ()) -> None:
+    async def __call__(
+        self, changes: Sequence[Change], guards: Sequence[Operation] = (), starts: Mapping[int, int] = NO_STARTS
+    ) -> None:
         self.calls += 1
         if self.calls <= self.times:
             raise self.error
-        await self.write(changes, guards)
+        await self.write(changes, guards, starts)
 
 
 def test_an_election_is_tried_again_when_others_are_quicker(world: World) -> None:

@@ -11,7 +11,7 @@ import heapq
 import inspect
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from random import Random
 from typing import Any, cast
 
@@ -20,12 +20,11 @@ from moldau.broker.dispatch import Answer, Dispatcher, Peer
 from moldau.broker.fetching import Fetchers
 from moldau.broker.following import Follower
 from moldau.broker.isr_changes import IsrChanging
-from moldau.cluster import znodes
 from moldau.cluster.changes import Change, StateChange, applied
 from moldau.cluster.controller import plan_return, reconcile
 from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint, PartitionImage, TopicImage
-from moldau.cluster.metadata import Conflict, Metadata
-from moldau.cluster.store import Check, Operation, SessionLost
+from moldau.cluster.metadata import NO_STARTS, Conflict, Metadata
+from moldau.cluster.store import SessionLost
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.files import FileRegion
 from moldau.core.ids import BrokerId, TopicPartition
@@ -266,11 +265,10 @@ class Store:
         self.leaders: dict[tuple[TopicPartition, int], int] = {}
         self._sessions = 0
 
-    def write(self, changes: Sequence[Change], guards: Sequence[Operation] = ()) -> None:
-        for guard in guards:
-            assert isinstance(guard, Check)
-            if not any(znodes.broker_path(each) == guard.path for each in self.image.brokers):
-                raise Conflict(guard.path)
+    def write(self, changes: Sequence[Change], starts: Mapping[int, int] = NO_STARTS) -> None:
+        registered = {each: broker.epoch for each, broker in self.image.brokers.items()}
+        if any(registered.get(broker) != epoch for broker, epoch in starts.items()):
+            raise Conflict("a broker was started anew")
         for change in changes:
             assert isinstance(change, StateChange)
             if self.image.topics[change.topic].partitions[change.index].partition_epoch != change.state.partition_epoch:
@@ -319,14 +317,14 @@ class NodeMetadata:
         for listener in self._listeners:
             listener(old, image)
 
-    async def write(self, changes: Sequence[Change], guards: Sequence[Operation] = ()) -> None:
+    async def write(self, changes: Sequence[Change], *, starts: Mapping[int, int]) -> None:
         cluster = self._node.cluster
         await cluster.sleep(cluster.store_delay())
         fate = cluster.random.random() if cluster.troubled else 1.0
         if not self._node.is_connected or fate < 0.1:
             raise SessionLost("before it was written")
         try:
-            cluster.store.write(changes, guards)
+            cluster.store.write(changes, starts)
         except Conflict:
             self.publish(cluster.store.image)
             raise

@@ -10,11 +10,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from moldau.cluster import znodes
 from moldau.cluster.changes import StateChange
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.metadata import Conflict
-from moldau.cluster.store import Check, Operation, SessionLost, StoreUnavailable
+from moldau.cluster.store import SessionLost, StoreUnavailable
 from moldau.core.invariants import InvariantError
 from moldau.handlers.context import Services
 from moldau.replication.partition import Partition
@@ -178,7 +177,7 @@ class IsrChanging:
         wished = {each: each.pending_isr for each in batch if self._is_current(each)}
         changes = [change for each, isr in wished.items() if (change := self._change(each, isr)) is not None]
         if changes:
-            await self._send(wished, changes, _joiners_live(wished))
+            await self._send(wished, changes, _joiners(wished))
         for partition, isr in wished.items():
             self._answered(partition, isr)
 
@@ -190,10 +189,10 @@ class IsrChanging:
             self._uncertain.discard(partition)
 
     async def _send(
-        self, partitions: Iterable[Partition], changes: Sequence[StateChange], guards: Sequence[Operation]
+        self, partitions: Iterable[Partition], changes: Sequence[StateChange], starts: Mapping[int, int]
     ) -> None:
         try:
-            await self._services.metadata.write(changes, guards)
+            await self._services.metadata.write(changes, starts=starts)
         except Conflict:
             raise
         except BaseException:
@@ -230,7 +229,7 @@ class IsrChanging:
         change = self._change(partition, partition.in_sync_replicas)
         if change is not None:
             with suppress(Conflict):  # somebody else has raised it
-                await self._send([partition], [change], [])
+                await self._send([partition], [change], {})
 
     def _change(self, partition: Partition, isr: tuple[int, ...] | None) -> StateChange | None:
         """None: the image is ahead of the partition, which hears of it in a moment."""
@@ -244,9 +243,12 @@ class IsrChanging:
         return StateChange(topic, image.topic_id, index, state._replace(isr=isr))
 
 
-def _joiners_live(wished: Mapping[Partition, tuple[int, ...] | None]) -> list[Operation]:
-    """Who is let in must be there at the moment of the write."""
-    joiners = {
-        each for partition, isr in wished.items() for each in isr or () if each not in partition.in_sync_replicas
+def _joiners(wished: Mapping[Partition, tuple[int, ...] | None]) -> dict[int, int]:
+    """Who is let in, with the broker epoch that has what it is let in for: that one must be there at the moment of the
+    write, and not one that was started since."""
+    return {
+        each: partition.followers[each].broker_epoch
+        for partition, isr in wished.items()
+        for each in isr or ()
+        if each not in partition.in_sync_replicas
     }
-    return [Check(znodes.broker_path(each)) for each in sorted(joiners)]

@@ -4,12 +4,14 @@ A change names the version that it builds on, so it happens exactly as planned o
 no right to do so: the version is the fence.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from moldau.cluster import znodes
 from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
-from moldau.cluster.store import Check, Create, Operation, Put
+from moldau.cluster.store import Check, Create, Delete, Operation, Put
+
+T = TypeVar("T")
 
 CHANGES_PER_MULTI_MAX = 700
 """Bounds the size of one transaction: ZooKeeper takes 1 MiB, and nobody else writes meanwhile."""
@@ -90,6 +92,27 @@ def planned(topic: TopicImage, states: Mapping[int, PartitionImage]) -> list[Cha
     if any(_assignment(state) != _assignment(known[index]) for index, state in states.items()):
         changes.append(TopicChange(topic.with_partitions(states)))
     return changes
+
+
+def partition_deletions(topic: TopicImage) -> list[Operation]:
+    """Of all partitions of a topic that have a state, children first."""
+    deleted: list[Operation] = []
+    for index, state in enumerate(topic.partitions):
+        if state.partition_epoch >= 0:
+            deleted.append(Delete(znodes.state_path(topic.name, index)))
+            deleted.append(Delete(znodes.partition_path(topic.name, index)))
+    return deleted
+
+
+def topic_deletions(topic: TopicImage) -> list[Operation]:
+    """Of all that the image knows of a topic, children first."""
+    path = znodes.topic_path(topic.name)
+    return [*partition_deletions(topic), Delete(f"{path}/partitions"), Delete(path, topic.version)]
+
+
+def chunks(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """`size` of them at a time."""
+    return (values[start : start + size] for start in range(0, len(values), size))
 
 
 def _assignment(state: PartitionImage) -> tuple[tuple[int, ...], ...]:

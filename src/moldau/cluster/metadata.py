@@ -4,12 +4,17 @@ Law: the store is the only truth and the point of serialisation. An operation is
 versions it builds on. What it did is in the image when it returns, so that a broker sees its own writes: at once where
 a version says what is newer, by reading again where none does. Every changed path is read again sooner or later, also
 those that we wrote ourselves: another's write may hide behind the same notification. Nothing in the image goes back.
+
+Versions tell what has happened to a node, but not two nodes of one name apart: a topic that is deleted and made anew,
+or a broker that is started anew, begins with version 0 again. So whoever deletes a topic or registers a broker also
+raises the version of one node (`znodes.SUCCESSIONS`), and whoever relies on what a name means reads that version
+before, and names it in the `multi`.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from moldau.cluster import znodes
 from moldau.cluster.admin_tree import AdminTree
@@ -19,11 +24,15 @@ from moldau.cluster.changes import (
     StateChange,
     TopicChange,
     applied,
+    chunks,
     operations,
     parents,
+    partition_deletions,
     paths,
+    topic_deletions,
     topic_of,
 )
+from moldau.cluster.config_checks import Configs, check_broker_configs, check_topic_configs
 from moldau.cluster.controller import first_state
 from moldau.cluster.image import NO_TOPIC_ID, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.image_listeners import ImageListener, ImageListeners
@@ -46,16 +55,10 @@ from moldau.cluster.store import (
     subtree,
 )
 from moldau.cluster.topic_names import colliding_topic, validate_topic_name
-from moldau.core.broker_config import validate_dynamic
 from moldau.core.clock import Clock
-from moldau.core.config import ConfigError
 from moldau.core.invariants import invariant
-from moldau.core.topic_config import validate_overrides
 from moldau.protocol.errors import ApiError, ErrorCode
 
-T = TypeVar("T")
-
-Configs = Mapping[str, str]
 Alteration = Callable[[Configs], Configs]
 
 WATCHED_PATHS = ("/brokers", "/config", znodes.CONTROLLER, znodes.CONTROLLER_EPOCH)
@@ -64,6 +67,8 @@ PRODUCER_ID_MAX = 2**63 - 1
 NO_PRODUCER_IDS = Node(b"", 0, 0)
 PARTITIONS_DELETED_AT_ONCE_MAX = 4000
 """So that one transaction stays well below ZooKeeper's limit of 1 MiB."""
+SUCCESSION = Put(znodes.SUCCESSIONS, b"")
+NO_STARTS: Mapping[int, int] = {}
 ATTEMPTS_MAX = 10
 """How often a change is tried again because somebody else changed the same node first."""
 
@@ -158,19 +163,30 @@ class Metadata:
             if not self._all_follow:
                 raise ListenerBehind
 
-    async def write(self, changes: Sequence[Change], guards: Sequence[Operation] = ()) -> None:
-        """All of `changes` or none; `guards` are checked with them. The image shows them before this returns.
+    async def write(
+        self,
+        changes: Sequence[Change],
+        guards: Sequence[Operation] = (),
+        starts: Mapping[int, int] = NO_STARTS,
+    ) -> None:
+        """All of `changes` or none; `guards` are checked with them, and that each of the brokers `starts` is registered
+        with its epoch. The image shows them before this returns.
 
         Raises Conflict, or SessionLost and StoreUnavailable: then nobody knows yet whether it happened.
         """
-        touched = [*(guard.path for guard in guards), *paths(changes)]
+        registered = [Check(znodes.broker_path(broker)) for broker in sorted(starts)]
+        touched = [*(guard.path for guard in (*guards, *registered)), *paths(changes)]
+
+        async def prepare() -> list[Operation]:
+            await self._check_topic_ids(changes)
+            await self._check_starts(starts)
+            made = await self._missing(parents(changes))
+            written = operations(changes, self._image.controller_epoch)
+            return [*guards, *registered, *map(Create, made), *written]
+
         try:
             with self._kept(touched):
-                await self._check_topic_ids(changes)
-                made = await self._missing(parents(changes))
-                await self._store.multi(
-                    [*guards, *map(Create, made), *operations(changes, self._image.controller_epoch)]
-                )
+                await self._fenced(prepare)
         except (BadVersion, NoNode, NodeExists, Conflict) as error:
             await self._reread(*touched)
             raise Conflict(str(error)) from None
@@ -228,7 +244,7 @@ class Metadata:
                 await self._check_topic_ids([TopicChange(topic)])
                 if len(topic.partitions) > PARTITIONS_DELETED_AT_ONCE_MAX:
                     topic = await self._emptied(topic)
-                await self._store.multi([*_deletions(topic), *configs])
+                await self._store.multi([SUCCESSION, *topic_deletions(topic), *configs])
             except Conflict:
                 await self._conflict(path)
             except (NoNode, NotEmpty, BadVersion):  # the image is behind: look at what is there
@@ -244,14 +260,16 @@ class Metadata:
         last = min(len(grown.partitions), known + CHANGES_PER_MULTI_MAX)
         path = znodes.topic_path(name)
         with self._reachable(path):
-            try:
+
+            async def prepare() -> list[Operation]:
                 await self._check_topic_ids([TopicChange(topic)])
-                await self._store.multi(
-                    [
-                        Put(path, znodes.topic_json(topic.topic_id, grown.partitions), topic.version),
-                        *self._create_partitions(grown, range(known, last)),
-                    ]
-                )
+                return [
+                    Put(path, znodes.topic_json(topic.topic_id, grown.partitions), topic.version),
+                    *self._create_partitions(grown, range(known, last)),
+                ]
+
+            try:
+                await self._fenced(prepare)
             except (BadVersion, NoNode, NodeExists, Conflict):
                 await self._conflict(path)
             await self._reread(path)
@@ -276,7 +294,7 @@ class Metadata:
     async def keep_topic_ids(self) -> None:
         """Note the id of every topic beside its node, where that is missing: a version before this one did not."""
         topics = [topic for topic in self._image.topics.values() if topic.topic_id != NO_TOPIC_ID]
-        for some in _chunks(topics, CHANGES_PER_MULTI_MAX):
+        for some in chunks(topics, CHANGES_PER_MULTI_MAX):
             nodes = await self._store.get_many([znodes.partitions_path(topic.name) for topic in some])
             lacking = [(topic, node) for topic, node in zip(some, nodes, strict=True) if node and not node.data]
             for topic, node in lacking:
@@ -325,7 +343,8 @@ class Metadata:
         """Say that a broker is alive, for as long as the store's session lasts; returns it with its epoch."""
         path = znodes.broker_path(broker.id)
         try:
-            await self._store.create(path, znodes.broker_json(broker, self._clock.now_ms()), ephemeral=True)
+            data = znodes.broker_json(broker, self._clock.now_ms())
+            await self._store.multi([SUCCESSION, Create(path, data, ephemeral=True)])
         except NodeExists:
             raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"a broker {broker.id} is alive already") from None
         await self._reread(path)
@@ -455,6 +474,27 @@ class Metadata:
         if await self.topic_id_now(sorted(planned_for)) != planned_for:
             raise Conflict("a topic has been deleted since")
 
+    async def _check_starts(self, starts: Mapping[int, int]) -> None:
+        nodes = await self._store.get_many([znodes.broker_path(broker) for broker in starts]) if starts else []
+        for node, (broker, epoch) in zip(nodes, starts.items(), strict=True):
+            if node is None or node.created != epoch:
+                raise Conflict(f"broker {broker} is not at epoch {epoch} any more")
+
+    async def _fenced(self, prepare: Callable[[], Awaitable[Sequence[Operation]]]) -> None:
+        """Do as `prepare` says, which reads what names mean now, if they still mean it then; else it is asked again."""
+        for _attempt in range(ATTEMPTS_MAX):
+            before = await self._store.get(znodes.SUCCESSIONS)
+            prepared = await prepare()
+            try:
+                fence = Check(znodes.SUCCESSIONS, before.version if before else None)
+                await self._store.multi([fence, *prepared])
+            except BadVersion as error:
+                if error.path != znodes.SUCCESSIONS:
+                    raise
+            else:
+                return
+        raise Conflict("topics are deleted and brokers registered all the time")
+
     async def _missing(self, wanted: Sequence[str]) -> list[str]:
         nodes = await self._store.get_many(wanted) if wanted else []
         return [path for path, node in zip(wanted, nodes, strict=True) if node is None]
@@ -464,13 +504,13 @@ class Metadata:
         make their states anew."""
         empty = topic._replace(partitions=(), version=topic.version + 1)
         await self._store.put(znodes.topic_path(topic.name), znodes.topic_json(topic.topic_id, ()), topic.version)
-        for some in _chunks(_partition_deletions(topic), 2 * CHANGES_PER_MULTI_MAX):
+        for some in chunks(partition_deletions(topic), 2 * CHANGES_PER_MULTI_MAX):
             await self._store.multi(some)
         return empty
 
     async def _delete_tree(self, path: str, configs: Sequence[Operation]) -> None:
         try:
-            await self._store.multi([*map(Delete, await subtree(self._store, path)), *configs])
+            await self._store.multi([SUCCESSION, *map(Delete, await subtree(self._store, path)), *configs])
         except (NoNode, NotEmpty):
             await self._conflict(path)
 
@@ -553,44 +593,9 @@ class Metadata:
                 self._tell()
 
 
-def _partition_deletions(topic: TopicImage) -> list[Operation]:
-    deleted: list[Operation] = []
-    for index, state in enumerate(topic.partitions):
-        if state.partition_epoch >= 0:
-            deleted.append(Delete(znodes.state_path(topic.name, index)))
-            deleted.append(Delete(znodes.partition_path(topic.name, index)))
-    return deleted
-
-
-def _deletions(topic: TopicImage) -> list[Operation]:
-    """Of all that the image knows of a topic, children first."""
-    path = znodes.topic_path(topic.name)
-    return [*_partition_deletions(topic), Delete(f"{path}/partitions"), Delete(path, topic.version)]
-
-
 def _settings_at(node: Node | None) -> Configs:
     """Settings of a node that is about to be replaced; what cannot be understood has none."""
     try:
         return znodes.parse_config(node.data) if node else {}
     except znodes.MalformedNode:
         return {}
-
-
-def _chunks(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    return (values[start : start + size] for start in range(0, len(values), size))
-
-
-def check_topic_configs(configs: Configs) -> None:
-    """Raise INVALID_CONFIG unless a topic can have this configuration."""
-    try:
-        validate_overrides(configs)
-    except ConfigError as error:
-        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
-
-
-def check_broker_configs(entity: str, configs: Configs) -> None:
-    """Raise INVALID_REQUEST (Kafka's choice here) unless these can change at run time."""
-    try:
-        validate_dynamic(configs, for_one_broker=bool(entity))
-    except ConfigError as error:
-        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None

@@ -18,6 +18,8 @@ CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 PRODUCER_IDS = "/latest_producer_id_block"
+SUCCESSIONS = "/successions"
+"""Ours. Its version grows whenever a topic is deleted or a broker registers: a name may mean something else then."""
 WHOLE_CLUSTER = "<default>"
 
 PERSISTENT_PATHS = (
@@ -37,6 +39,7 @@ PERSISTENT_PATHS = (
     "/isr_change_notification",
     PRODUCER_IDS,
     "/log_dir_event_notification",
+    SUCCESSIONS,
 )
 
 

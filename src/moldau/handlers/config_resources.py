@@ -7,7 +7,7 @@ again when somebody else changed the same resource first. All of the outcome is 
 from collections.abc import Callable, Iterator, Mapping, Sized
 from enum import IntEnum
 
-from moldau.cluster.metadata import check_broker_configs, check_topic_configs
+from moldau.cluster.config_checks import check_broker_configs, check_topic_configs
 from moldau.cluster.topic_names import validate_topic_name
 from moldau.core.config import ConfigEntry, ConfigError
 from moldau.core.config_entries import broker_entries, default_broker_entries, group_entries, topic_entries
