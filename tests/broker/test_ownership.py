@@ -128,12 +128,25 @@ def test_a_renamed_directory_in_use_stays_as_it_is(tree: Tree) -> None:
     assert len(renamed_in("/d", tree.files)) == 2
 
 
-def test_nothing_is_put_back_over_what_is_there(tree: Tree) -> None:
+def test_nothing_is_put_back_over_records(tree: Tree) -> None:
     renamed_cluster(tree)
     tree.broker("/d/broker-1", 1)
-    with pytest.raises(DirectoryError, match="broker-1 is there"):
+    tree.files.make_directory("/d/broker-1/events-0")
+    tree.files.write_atomically(f"/d/broker-1/events-0/{0:020d}.log", b"x")
+    with pytest.raises(DirectoryError, match="has records in events-0"):
         put_back(renamed_in("/d", tree.files), tree.files)
     assert len(renamed_in("/d", tree.files)) == 2
+
+
+def test_what_was_made_since_without_a_record_gets_another_name(tree: Tree) -> None:
+    renamed_cluster(tree)
+    tree.broker("/d/broker-1", 1)
+    tree.files.make_directory("/d/broker-1/events-0")
+    tree.files.write_atomically(f"/d/broker-1/events-0/{0:020d}.log", b"")
+    put_back(renamed_in("/d", tree.files), tree.files)
+    assert tree.files.exists("/d/broker-1.replaced/events-0")
+    assert not tree.files.exists("/d/broker-1/events-0")
+    assert "--brokers 2" in tree.refusal("/d")
 
 
 def test_a_stray_partition_is_not_a_brokers_directory(tree: Tree) -> None:

@@ -71,7 +71,7 @@ def lock_cluster_directory(path: str, brokers: int, files: Files) -> DirectoryLo
 def brokers_in(path: str, files: Files) -> int:
     """How many brokers the cluster in a directory has; 0 if it is not a cluster's."""
     mark, inside = f"{path}/{CLUSTER_FILE}", _brokers_inside(path, files)
-    known = len(inside) if all(_BROKER_NAME.fullmatch(name) for name in inside) else 0
+    known = sum(1 for name in inside if _BROKER_NAME.fullmatch(name))
     if files.exists(mark):
         count = parse_properties(files.read(mark).decode(errors="replace")).get("brokers", "")
         return max(int(count) if count.isascii() and count.isdecimal() else 1, known)
@@ -88,14 +88,20 @@ def renamed_in(path: str, files: Files) -> list[RenamedDirectory]:
 
 
 def put_back(renamed: Sequence[RenamedDirectory], files: Files) -> None:
-    """Give directories their names again; all of them or, where one is in the way or in use, none."""
-    locks = [_lock_idle(each.path, files) for each in renamed]
+    """Give directories their names again; all of them or, where one is in the way or in use, none.
+
+    Brokers that went on running have made empty directories of the old names. These get another name.
+    """
+    made_since = [each.original for each in renamed if files.exists(each.original)]
+    locks: list[DirectoryLock] = []
     try:
-        for each in renamed:
-            if files.exists(each.original):
-                raise DirectoryError(f"{each.path} cannot be put back: {each.original} is there. Move one of them away")
+        locks += [_lock_idle(path, files) for path in (*(each.path for each in renamed), *made_since)]
+        for path in made_since:
+            _check_replaceable(path, files)
         for parent in sorted({os.path.dirname(each.path) for each in renamed}):
             _withdraw_single_broker(parent, renamed, files)
+        for path in made_since:
+            files.rename(path, path + REPLACED_SUFFIX)
         for each in renamed:
             files.rename(each.path, each.original)
             files.sync_directory(os.path.dirname(each.original))
@@ -111,12 +117,33 @@ def _lock_idle(path: str, files: Files) -> DirectoryLock:
     return lock
 
 
+def _check_replaceable(path: str, files: Files) -> None:
+    """No record is in it, so that nobody misses it."""
+    for name in files.list(path):
+        inside = f"{path}/{name}"
+        if partition_of(name) and _holds_a_log(inside, files) and _has_records(inside, files):
+            raise DirectoryError(
+                f"{path} was made since and has records in {name}: move it away to put the old one back"
+            )
+    if files.exists(path + REPLACED_SUFFIX):
+        raise DirectoryError(f"{path} was made since: move it away to put the old one back")
+
+
+def _has_records(path: str, files: Files) -> bool:
+    return any(name.endswith(".log") and files.open(f"{path}/{name}").size() for name in files.list(path))
+
+
 def _withdraw_single_broker(parent: str, renamed: Iterable[RenamedDirectory], files: Files) -> None:
     """The broker that was started in the directory above by mistake left its own properties there."""
     path = f"{parent}/{META_PROPERTIES_FILE}"
     if not files.exists(path) or not all(_BROKER_NAME.fullmatch(os.path.basename(each.original)) for each in renamed):
         return
-    own = [name for name in files.list(parent) if partition_of(name) and _holds_a_log(f"{parent}/{name}", files)]
+    theirs = _brokers_inside(parent, files)
+    own = [
+        name
+        for name in files.list(parent)
+        if partition_of(name) and name not in theirs and _holds_a_log(f"{parent}/{name}", files)
+    ]
     if own:
         raise DirectoryError(f"{parent} has partitions of its own ({own[0]}): move them and {path} away first")
     files.rename(path, path + REPLACED_SUFFIX)
