@@ -116,6 +116,8 @@ def test_an_unknown_property_is_warned_of_by_name(tmp_path: Path) -> None:
         ("listeners=PLAINTEXT//nowhere", "listeners"),
         ("advertised.listeners=OTHER://here:1", "advertised.listeners"),
         ("log.flush.policy=never", "log.flush.policy"),
+        ("listeners=SASL_SSL://localhost:0", "listeners"),
+        ("authorizer.class.name=org.example.Authorizer", "authorizer.class.name"),
         ("num.partitions", "--override"),
     ],
 )

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from moldau.broker.broker import Broker
+from moldau.broker.directory_threads import ReadThreads
 from moldau.core.broker_config import BrokerConfig
+from moldau.core.files import FileRegion
+from moldau.core.memory_files import MemoryFiles
 from moldau.core.real_files import RealFile, RealFiles
 from moldau.log.log import Log
 from moldau.records.batch import Record, build_batch
@@ -108,3 +111,24 @@ async def _commit(broker: Broker, log: Log) -> None:
     committing = broker.services.durability.when_durable([log], ACKS_ALL)
     assert committing is not None
     assert await committing == frozenset()
+
+
+def test_reads_from_a_slow_directory_leave_threads_to_the_others() -> None:
+    released, threads = threading.Event(), ReadThreads(["/slow", "/quick"])
+
+    def read(region: FileRegion) -> str:
+        if region.file.path.startswith("/slow"):
+            released.wait(PATIENCE_S)
+        return region.file.path
+
+    def region_of(path: str) -> FileRegion:
+        files.make_directory(path.rpartition("/")[0])
+        return FileRegion(files.open(path, create=True), 0, 0)
+
+    files = MemoryFiles()
+    slow = [threads.submit(read, region_of("/slow/t-0/0.log")) for _ in range(ROUNDS)]
+    assert threads.submit(read, region_of("/quick/t-1/0.log")).result(PATIENCE_S / 2) == "/quick/t-1/0.log"
+    assert not any(each.done() for each in slow)
+    released.set()
+    assert {each.result(PATIENCE_S) for each in slow} == {"/slow/t-0/0.log"}
+    threads.shutdown()

@@ -13,7 +13,7 @@ from moldau.broker.adoption import adopt, check_store, keep_cluster_id, recorded
 from moldau.broker.cleaning import Cleaning
 from moldau.broker.cluster_member import ClusterMember
 from moldau.broker.controlling import Controller
-from moldau.broker.directory_threads import DirectoryThreads
+from moldau.broker.directory_threads import DirectoryThreads, ReadThreads
 from moldau.broker.dispatch import Dispatcher
 from moldau.broker.fetching import Fetchers
 from moldau.broker.following import WHOLE_CLUSTER
@@ -59,7 +59,6 @@ from moldau.replication.replicas import Replicas
 log = logging.getLogger(__name__)
 
 WORK_THREADS = 4
-COLD_READ_THREADS = 2
 IDLE_CHECK_MS_MAX = 10_000
 INTERVAL_MS_MAX = 86_400_000
 ROOM_CHECK_MS = 1_000
@@ -83,7 +82,7 @@ class Broker:
         self._random = SystemRandom()
         self._threads = ThreadPoolExecutor(WORK_THREADS, "moldau-work")
         self._directory_threads = DirectoryThreads(config.data_directories)
-        self._cold_reads = ThreadPoolExecutor(COLD_READ_THREADS, "moldau-read")
+        self._cold_reads = ReadThreads(config.data_directories)
         self._loop: asyncio.AbstractEventLoop
         self._periodic: list[Periodic] = []
         self._services: Services

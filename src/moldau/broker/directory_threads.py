@@ -3,11 +3,34 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from moldau.core.files import FileRegion
 
 log = logging.getLogger(__name__)
 
 SYNC_THREADS = 4
+READ_THREADS = 2
+
+T = TypeVar("T")
+
+
+class ReadThreads(Executor):
+    """Reads regions of files that are not in the page cache, each in a thread of its data directory."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._threads = {path: ThreadPoolExecutor(READ_THREADS, "moldau-read") for path in paths}
+
+    def submit(  # type: ignore[override]  # for regions only
+        self, read: Callable[[FileRegion], T], region: FileRegion, /
+    ) -> "Future[T]":
+        partition = region.file.path.rpartition("/")[0]
+        return self._threads[partition.rpartition("/")[0]].submit(read, region)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        for threads in self._threads.values():
+            threads.shutdown(wait, cancel_futures=cancel_futures)
 
 
 class DirectoryThreads:
