@@ -14,6 +14,9 @@ OLD_JARS := .tools/kafka-clients-$(OLD_KAFKA)
 ZOOKEEPER_JARS := .tools/zookeeper-$(ZOOKEEPER)
 MONGO_JARS := .tools/mongo-java-server-$(MONGO)
 REGISTRY := .tools/apicurio-registry-$(APICURIO)
+# The tests try programs of the first and the last era; `make eras` tries all.
+ERA_JARS := .tools/kafka-0.8.0 .tools/kafka-0.10.2.0
+OTHER_ERA_JARS := .tools/kafka-0.8.1.1 .tools/kafka-0.8.2.2 .tools/kafka-0.9.0.1
 DRIVER := .tools/driver-$(KAFKA)/ClientDriver.class
 OLD_DRIVER := .tools/driver-$(OLD_KAFKA)/ClientDriver.class
 
@@ -26,14 +29,14 @@ UV := $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 
-.PHONY: help setup tools test faults power-cuts lint format demo bench bench-pipelines docs lock clean
+.PHONY: help setup tools eras eras-tools test faults power-cuts lint format demo bench bench-pipelines docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 setup: .venv/.installed ## a locked environment in .venv, with .venv/bin/moldau ready (needs Python 3.11 or newer)
 
-tools: .tools/.java .tools/.postgres $(DRIVER) $(OLD_DRIVER) $(ZOOKEEPER_JARS)/.fetched $(CLASSES) $(REGISTRY)/.fetched $(MONGO_JARS)/.fetched ## other people's servers and clients for the tests, in .tools (installs Java, Maven and PostgreSQL if it may)
+tools: .tools/.java .tools/.postgres $(DRIVER) $(OLD_DRIVER) $(ZOOKEEPER_JARS)/.fetched $(CLASSES) $(REGISTRY)/.fetched $(MONGO_JARS)/.fetched $(ERA_JARS:=/.fetched) ## other people's servers and clients for the tests, in .tools (installs Java, Maven and PostgreSQL if it may)
 
 test: setup tools lint ## everything that CI checks: lint, types, layers, and the tests with real clients
 	$(if $(ARGS),$(BIN)/pytest $(ARGS),$(BIN)/pytest -m alone)
@@ -47,6 +50,11 @@ faults: setup tools ## half an hour of faults against three brokers, then the sa
 
 power-cuts: setup ## a hundred power cuts of three brokers under load, and twenty after which one disk is empty (ARGS='--seed N' makes the same choices again)
 	$(BIN)/python -m tests.faults.power_cuts $(ARGS)
+
+eras: setup tools eras-tools ## programs and commands of Kafka 0.8.0 to 0.10.2 against three brokers over ZooKeeper
+	MOLDAU_ERAS=all $(BIN)/pytest tests/eras $(ARGS)
+
+eras-tools: $(OTHER_ERA_JARS:=/.fetched)
 
 lint: setup ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -120,7 +128,8 @@ $(JARS)/.fetched: tests/java/kafka-$(KAFKA).pom.xml | .tools/.java
 $(OLD_JARS)/.fetched: tests/java/kafka-clients-$(OLD_KAFKA).pom.xml | .tools/.java
 $(ZOOKEEPER_JARS)/.fetched: tests/java/zookeeper-$(ZOOKEEPER).pom.xml | .tools/.java
 $(MONGO_JARS)/.fetched: tests/java/mongo-java-server-$(MONGO).pom.xml | .tools/.java
-$(JARS)/.fetched $(OLD_JARS)/.fetched $(ZOOKEEPER_JARS)/.fetched $(MONGO_JARS)/.fetched:
+$(ERA_JARS:=/.fetched) $(OTHER_ERA_JARS:=/.fetched): .tools/%/.fetched: tests/java/%.pom.xml | .tools/.java
+$(JARS)/.fetched $(OLD_JARS)/.fetched $(ZOOKEEPER_JARS)/.fetched $(MONGO_JARS)/.fetched $(ERA_JARS:=/.fetched) $(OTHER_ERA_JARS:=/.fetched):
 	rm -rf $(@D)
 	mvn -q -B -Dstyle.color=never -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
 	@touch $@
