@@ -4,7 +4,7 @@ import asyncio
 
 from moldau.broker.shard_states import State
 from moldau.protocol.errors import ErrorCode
-from tests.broker.test_shards import Bench, as_batch, commit, committed, fetch, offset_record, refusal, run, turn
+from tests.broker.test_shards import Bench, as_batch, commit, committed, fetch, offset_record, refusal, run, turn, write
 
 ME, OTHER = 1, 2
 OTHER_EPOCH = 7
@@ -28,14 +28,14 @@ def test_an_answer_waits_for_the_disk_and_for_the_other_replica() -> None:
     async def test() -> None:
         bench = Pair()
         host = await bench.active()
-        first, reader = host.write(commit(1)), host.write(fetch)
+        first, reader = write(host, commit(1)), write(host, fetch)
         await turn()
         await bench.disk.finish()
         assert not first.done()
         assert not reader.done()
         await bench.replicate()
         assert (first.result(), reader.result()) == ([0], [1])
-        second = host.write(commit(2))
+        second = write(host, commit(2))
         await turn()
         await bench.replicate()
         assert not second.done()
@@ -51,7 +51,7 @@ def test_what_was_written_first_is_answered_first() -> None:
         host = await bench.active()
         answers = []
         for number in (1, 2, 3):
-            answers.append(host.write(commit(number)))
+            answers.append(write(host, commit(number)))
             await turn()
         await bench.disk.finish()
         await bench.replicate(2)
@@ -69,7 +69,7 @@ def test_a_record_that_nobody_takes_in_time_stays_and_only_the_answer_says_so() 
     async def test() -> None:
         bench = Pair({"offsets.commit.timeout.ms": "1"})
         host = await bench.active()
-        answer = host.write(commit(1))
+        answer = write(host, commit(1))
         await turn()
         await bench.disk.finish()
         await asyncio.wait([answer], timeout=10)
@@ -77,7 +77,7 @@ def test_a_record_that_nobody_takes_in_time_stays_and_only_the_answer_says_so() 
         assert host.state is State.ACTIVE
         assert committed(host) == [1]
         await bench.replicate()
-        assert host.write(fetch).result() == [1]
+        assert write(host, fetch).result() == [1]
 
     run(test)
 
@@ -86,7 +86,7 @@ def test_a_leader_that_resigns_sends_whoever_waits_to_the_next_one() -> None:
     async def test() -> None:
         bench = Pair()
         host = await bench.active()
-        answer = host.write(commit(1))
+        answer = write(host, commit(1))
         await turn()
         bench.partition.resign()
         host.close()

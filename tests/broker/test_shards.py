@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -30,6 +30,8 @@ from moldau.replication.partition import Partition
 from tests.committers import ManualDisk
 
 PRODUCER = 5
+
+T = TypeVar("T")
 
 
 class Bench:
@@ -93,6 +95,14 @@ def committed(host: ShardHost) -> list[int]:
     return [each.offset for each in host.shard.offsets.fetch("g", None)]
 
 
+def write(host: ShardHost, decide: Callable[[Shard], Decision[T]]) -> "asyncio.Future[T]":
+    """As `host.answer`, told in the same turn of the loop; an error is raised by who asks for the result."""
+    outcome, promise = decide(host.shard)
+    answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    host._hold(outcome, promise, answer.set_result, answer.set_exception)
+    return answer
+
+
 async def turn() -> None:
     """Let what was decided get into the log."""
     await asyncio.sleep(0)
@@ -121,9 +131,9 @@ def test_an_answer_waits_for_the_disk_and_so_does_who_reads_after_it() -> None:
     async def test() -> None:
         bench = Bench()
         host = await bench.active()
-        first, reader = host.write(commit(1)), host.write(fetch)
+        first, reader = write(host, commit(1)), write(host, fetch)
         await turn()
-        second, late_reader = host.write(commit(2)), host.write(fetch)
+        second, late_reader = write(host, commit(2)), write(host, fetch)
         await turn()
         assert not any(each.done() for each in (first, reader, second, late_reader))
         await bench.disk.finish()
@@ -132,7 +142,7 @@ def test_an_answer_waits_for_the_disk_and_so_does_who_reads_after_it() -> None:
         assert not late_reader.done()
         await bench.disk.finish()
         assert (second.result(), late_reader.result()) == ([0], [2])
-        assert host.write(fetch).done()
+        assert write(host, fetch).done()
 
     run(test)
 
@@ -141,7 +151,7 @@ def test_what_one_turn_decides_is_one_batch_and_one_sync() -> None:
     async def test() -> None:
         bench = Bench()
         host = await bench.active()
-        answers = [host.write(commit(offset)) for offset in (1, 2, 3)]
+        answers = [write(host, commit(offset)) for offset in (1, 2, 3)]
         assert committed(host) == [3]
         await turn()
         assert bench.batches() == [3]
@@ -156,7 +166,7 @@ def test_a_turn_that_decides_more_than_a_batch_holds_writes_several() -> None:
     async def test() -> None:
         bench = Bench({"message.max.bytes": "400"})
         host = await bench.active()
-        answers = [host.write(commit(offset)) for offset in range(7)]
+        answers = [write(host, commit(offset)) for offset in range(7)]
         await turn()
         assert sum(bench.batches()) == 7
         assert len(bench.batches()) > 1
@@ -286,7 +296,7 @@ def test_an_append_that_fails_gives_the_shard_up_and_its_successor_appends_befor
     async def test() -> None:
         bench = Bench()
         host = await bench.active()
-        answer = host.write(commit(1))
+        answer = write(host, commit(1))
         assert committed(host) == [1]
         bench.partition.is_under_min_isr = True  # a replica was lost after the decision
         await turn()
@@ -295,14 +305,14 @@ def test_an_append_that_fails_gives_the_shard_up_and_its_successor_appends_befor
         assert bench.failures == [True]
         successor = bench.host(is_cautious=True)
         await successor.load()
-        assert refusal(successor.write(commit(1))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert refusal(write(successor, commit(1))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert committed(successor) == []
         bench.partition.is_under_min_isr = False
-        taken = successor.write(commit(1))
+        taken = write(successor, commit(1))
         assert bench.batches() == [1]
         await bench.disk.finish()
         assert taken.result() == [0]
-        successor.write(commit(2))
+        write(successor, commit(2))
         assert bench.batches() == [1]
 
     run(test)
@@ -312,7 +322,7 @@ def test_a_write_that_the_log_refuses_changes_nothing() -> None:
     async def test() -> None:
         bench = Bench({"min.insync.replicas": "2"}, replicas=(1, 2))
         host = await bench.active()
-        assert refusal(host.write(commit(1))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert refusal(write(host, commit(1))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert committed(host) == []
         assert bench.partition.log.log_end_offset == 0
 
@@ -322,7 +332,7 @@ def test_a_write_that_the_log_refuses_changes_nothing() -> None:
 def test_a_batch_that_is_too_large_is_an_error_of_ours_to_clients() -> None:
     async def test() -> None:
         host = await Bench({"message.max.bytes": "10"}).active()
-        assert refusal(host.write(commit(1))) == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert refusal(write(host, commit(1))) == ErrorCode.UNKNOWN_SERVER_ERROR
 
     run(test)
 
@@ -344,10 +354,10 @@ def test_a_failed_sync_gives_the_shard_up_and_tells_everybody() -> None:
     async def test() -> None:
         bench = Bench()
         host = await bench.active()
-        waiting = host.write(lambda _: (Outcome(), Promise[int]()))
-        first = host.write(commit(1))
+        waiting = write(host, lambda _: (Outcome(), Promise[int]()))
+        first = write(host, commit(1))
         await turn()
-        second = host.write(commit(2))
+        second = write(host, commit(2))
         await turn()
         await bench.disk.finish(frozenset([bench.partition.log]))
         assert [refusal(each) for each in (waiting, first, second)] == [ErrorCode.NOT_COORDINATOR] * 3
@@ -362,7 +372,7 @@ def test_closing_tells_who_waits_and_stops_the_timers() -> None:
     async def test() -> None:
         host = await Bench().active()
         host.shard.timers.schedule("never", 0, lambda: pytest.fail("a timer ran after the end"))
-        waiting = host.write(lambda _: (Outcome(), Promise[int]()))
+        waiting = write(host, lambda _: (Outcome(), Promise[int]()))
         host.close()
         assert refusal(waiting) == ErrorCode.NOT_COORDINATOR
         for _ in range(3):  # turns of the loop, more than a timer of 0 ms needs
@@ -396,7 +406,7 @@ def test_a_shard_loads_what_another_wrote() -> None:
         host = await bench.active()
         answers = []
         for offset in (3, 4):
-            answers.append(host.write(commit(offset)))
+            answers.append(write(host, commit(offset)))
             await turn()
         host.close()
         assert [refusal(each) for each in answers] == [ErrorCode.NOT_COORDINATOR] * 2

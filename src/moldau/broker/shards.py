@@ -153,26 +153,10 @@ class ShardHost:
 
     # Writing
 
-    def write(self, decide: Callable[[Shard], Decision[T]]) -> "asyncio.Future[T]":
-        """The answer to come; raises ApiError if it is refused at once."""
-        outcome, promise = decide(self.shard)
-        answer: asyncio.Future[T] = self._loop.create_future()
-
-        def complete(value: T) -> None:
-            if not answer.done():
-                answer.set_result(value)
-
-        def refuse(error: ApiError) -> None:
-            if not answer.done():
-                answer.set_exception(error)
-
-        self._hold(outcome, promise, complete, refuse)
-        return answer
-
     def answer(
         self, decide: Callable[[Shard], Decision[T]], refused: Callable[[ApiError], R]
     ) -> T | R | Promise[T | R]:
-        """As `write`, at once if nothing is left to wait for. What is refused, now or later, becomes an answer too."""
+        """The answer, at once if nothing is left to wait for. What is refused, now or later, becomes one too."""
         if len(self._gathered) >= GATHERED_MAX:
             self._flush()
             self._tell_all()
