@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from moldau.broker.broker import Broker
 from moldau.broker.directory_threads import ReadThreads
@@ -16,6 +17,7 @@ from moldau.core.real_files import RealFile, RealFiles
 from moldau.log.log import Log
 from moldau.records.batch import Record, build_batch
 from moldau.replication.durability import ACKS_ALL
+from moldau.testing import broker
 from tests.broker.test_lifecycle import in_loop
 
 PATIENCE_S = 20.0
@@ -65,7 +67,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StuckDisk]
 
 @in_loop
 async def test_a_slow_directory_holds_up_only_its_own(tmp_path: Path, disk: StuckDisk) -> None:
-    broker = Broker(
+    started = Broker(
         BrokerConfig.parse(
             {
                 "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -74,9 +76,9 @@ async def test_a_slow_directory_holds_up_only_its_own(tmp_path: Path, disk: Stuc
             }
         )[0]
     )
-    await broker.start()
-    services = broker.services
-    await services.metadata.create_topic("t", [[broker.broker_id]] * 2)
+    await started.start()
+    services = started.services
+    await services.metadata.create_topic("t", [[started.broker_id]] * 2)
     partitions = [services.replicas.get("t", index) for index in (0, 1)]
     for partition in partitions:
         partition.append(build_batch([Record(0, 0, None, b"v")]), PRODUCE_VERSION, ACKS_ALL, services.clock.now_ms())
@@ -84,13 +86,13 @@ async def test_a_slow_directory_holds_up_only_its_own(tmp_path: Path, disk: Stuc
     disk.hold()
     waiting = [services.durability.when_durable([slow], ACKS_ALL)]
     for _ in range(ROUNDS):
-        broker._checkpoint()
-        broker._checkpoint_marks()
-        broker._flush_due()
-        await asyncio.wait_for(_commit(broker, quick), PATIENCE_S / 2)
+        started._checkpoint()
+        started._checkpoint_marks()
+        started._flush_due()
+        await asyncio.wait_for(_commit(started, quick), PATIENCE_S / 2)
     waiting += [services.durability.when_durable(logs, ACKS_ALL) for logs in ([slow], [quick, slow])]
-    await asyncio.wait_for(_commit(broker, quick), PATIENCE_S / 2)
-    chores = broker._directory_threads._running
+    await asyncio.wait_for(_commit(started, quick), PATIENCE_S / 2)
+    chores = started._directory_threads._running
     await asyncio.wait([each for (_, path), each in chores.items() if path.endswith("quick")], timeout=PATIENCE_S / 2)
     assert {path: each.done() for (_, path), each in chores.items()} == {
         f"{tmp_path}/slow": False,
@@ -100,7 +102,29 @@ async def test_a_slow_directory_holds_up_only_its_own(tmp_path: Path, disk: Stuc
     assert not any(each is None or each.done() for each in waiting)
     disk.release()
     assert [await each for each in waiting if each is not None] == [frozenset()] * 3
-    await broker.stop()
+    await started.stop()
+
+
+def test_a_producer_is_held_up_only_where_its_partition_is_slow(tmp_path: Path, disk: StuckDisk) -> None:
+    """Two producers: on one connection answers come in the order of their requests."""
+    properties = {"log.dirs": f"{tmp_path}/slow,{tmp_path}/quick", "num.partitions": "2", "log.flush.policy": "group"}
+    with broker(properties) as kafka:
+        settings = {"bootstrap.servers": kafka.bootstrap, "acks": "all", "linger.ms": 0}
+        producers = [Producer(settings), Producer(settings)]
+        for partition, producer in enumerate(producers):
+            producer.produce("t", b"v", partition=partition)
+            assert producer.flush(PATIENCE_S) == 0
+        slow = int((tmp_path / "slow" / "t-1").exists())
+        disk.hold()
+        delivered: list[object] = []
+        producers[slow].produce("t", b"v", partition=slow, on_delivery=lambda *told: delivered.append(told))
+        for _ in range(ROUNDS):
+            producers[1 - slow].produce("t", b"v", partition=1 - slow)
+            assert producers[1 - slow].flush(PATIENCE_S / 2) == 0, "the quick directory is held up, too"
+        producers[slow].poll(0)
+        assert not delivered
+        disk.release()
+        assert producers[slow].flush(PATIENCE_S) == 0
 
 
 def _is_quick(log: Log) -> bool:
