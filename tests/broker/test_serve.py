@@ -207,6 +207,24 @@ def test_after_a_kill_the_next_start_checks_and_says_so(tmp_path: Path) -> None:
         assert end_offset(again.bootstrap) == 100
 
 
+def test_a_topic_made_anew_under_an_old_name_keeps_its_records_after_a_kill(tmp_path: Path) -> None:
+    """Its predecessor began at offset 50, and the checkpoints still say so."""
+    with serving(tmp_path / "data") as server:
+        produce(server.bootstrap, 50)
+        admin = AdminClient({"bootstrap.servers": server.bootstrap})
+        admin.delete_records([TopicPartition("events", 0, 50)])[TopicPartition("events", 0)].result(TIMEOUT_S)
+        assert server.stop() == 0
+    with serving(tmp_path / "data") as server:
+        admin = AdminClient({"bootstrap.servers": server.bootstrap})
+        admin.delete_topics(["events"])["events"].result(TIMEOUT_S)
+        produce(server.bootstrap, 10)
+        server.kill()
+    with serving(tmp_path / "data") as again:
+        consumer = Consumer({"bootstrap.servers": again.bootstrap, "group.id": "none"})
+        assert consumer.get_watermark_offsets(TopicPartition("events", 0), TIMEOUT_S) == (0, 10)
+        consumer.close()
+
+
 def test_it_ends_while_a_client_waits_for_an_answer(tmp_path: Path) -> None:
     """A fetch that may wait for an hour does not hold up the end."""
     partition = FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1000)
