@@ -55,7 +55,7 @@ class Brokers:
     def directories(self, number: int) -> list[Path]:
         return [self._root / f"{letter}{number}" for letter in self._letters]
 
-    async def start(self, *numbers: int) -> None:
+    async def start(self, *numbers: int, may_adopt: bool = False) -> None:
         for number in numbers:
             properties = {
                 "broker.id": str(number),
@@ -64,7 +64,7 @@ class Brokers:
                 "log.flush.policy": "os",
                 "metadata.store.path": str(self._root / "metadata.sqlite"),
             }
-            broker = Broker(BrokerConfig.parse(properties)[0])
+            broker = Broker(BrokerConfig.parse(properties)[0], may_adopt=may_adopt)
             await broker.start()
             self.running[number] = broker
 
@@ -330,6 +330,28 @@ async def test_a_log_in_a_directory_that_was_not_ours_is_left_alone(tmp_path: Pa
             assert sorted(path.name for path in (home / "others-0").iterdir()) == before
             assert cluster.led(1).log.log_end_offset == 3
             await cluster.stop(1)
+
+
+@in_loop
+async def test_no_replica_is_deleted_when_a_lost_store_is_made_anew(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1, 2) as cluster:
+        await cluster.create(1, 2, partitions=2)
+        cluster.produce(1, 3)
+        await until(lambda: cluster.led(1).high_watermark == 3)
+        for number in (1, 2):
+            await cluster.stop(number)
+        for path in tmp_path.glob("metadata.sqlite*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for _ in ("adopted", "and once more, as any other start"):
+            await cluster.start(1, 2, may_adopt=True)
+            await until(lambda: cluster.running[1].services.replicas.find("events", 0) is not None)
+            assert cluster.led(1).log.log_end_offset == 3
+            second = [path for each in cluster.directories(2) for path in each.glob("events-?")]
+            assert sorted(path.name for path in second) == ["events-0", "events-1"], (
+                "left alone: nobody knows which is newer"
+            )
+            for number in (1, 2):
+                await cluster.stop(number)
 
 
 @in_loop

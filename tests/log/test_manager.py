@@ -257,11 +257,21 @@ def test_no_log_is_made_in_a_strangers_directory() -> None:
     assert not disks.offline
 
 
-def test_a_directory_whose_first_file_never_came_is_used_when_its_partition_is_made(disks: Disks) -> None:
+@pytest.mark.parametrize(
+    "left", [(), (f"{0:020d}.index", f"{0:020d}.timeindex", "leader-epoch-checkpoint", f"{'0a' * 16}.not-checkpointed")]
+)
+def test_a_directory_whose_segment_never_came_is_used_when_its_partition_is_made(
+    disks: Disks, left: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
     disks.files.make_directory("/one/a-0")
+    for name in left:
+        disks.files.write_atomically(f"/one/a-0/{name}", b"")
     manager = disks.started()
     assert manager.get(A0) is None
+    assert "left alone" not in caplog.text
     fill(manager.get_or_create(A0, TOPIC_ID), 1)
+    manager.close()
+    assert len(disks.started()) == 1
 
 
 def test_the_data_directory_of_a_broker_is_never_removed(disks: Disks) -> None:

@@ -40,6 +40,10 @@ KAFKAS_DIRECTORIES = frozenset(("__cluster_metadata-0", "remote-log-index-cache"
 
 _PARTITION_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<number>0|[1-9][0-9]{0,9})")
 _ASIDE_NAME = re.compile(r"(?P<partition>.+-[0-9]+)\.[0-9a-f]{32}(?P<suffix>-delete|-stray|-future)")
+_OWN_NAME = re.compile(
+    r"[0-9]{20}\.(index|timeindex|txnindex|snapshot)(\.[a-z]+)?|leader-epoch-checkpoint(\.tmp)?"
+    rf"|[0-9a-f]{{32}}{re.escape(NOT_CHECKPOINTED_SUFFIX)}"
+)
 _SEGMENT_NAME = re.compile(r"[0-9]{20}\.log(\.deleted|\.swap|\.cleaned)?")
 NAME_CHARACTERS_MAX = 255
 NAMES_IN_A_LINE_MAX = 20
@@ -189,7 +193,7 @@ class DataDirectory:
 
     def _is_accounted_for(self, name: str, inside: Sequence[str], partition: TopicPartition | None) -> bool:
         if partition is not None:
-            return not inside  # made by a broker that ended before it made the first file; used when it is made again
+            return is_unfinished(inside)
         return name in KAFKAS_DIRECTORIES or _ASIDE_NAME.fullmatch(name) is not None or name.startswith("metadata.")
 
     def remove_deleted(self) -> None:
@@ -224,7 +228,7 @@ class DataDirectory:
         names = self._names_in(str(partition))
         if names and str(partition) in self._left_alone():
             return False
-        return not names or (holds_a_log(names) and _topic_id_in(self._files, path) in (None, topic_id))
+        return is_unfinished(names) or (holds_a_log(names) and _topic_id_in(self._files, path) in (None, topic_id))
 
     def directory_of(self, partition: TopicPartition) -> str:
         return f"{self.path}/{partition}"
@@ -300,6 +304,14 @@ def holds_a_log(names: Iterable[str]) -> bool:
     Anything may be called `photos-2019`, and what is not a partition is not touched.
     """
     return any(name == TOPIC_ID_FILE or _SEGMENT_NAME.fullmatch(name) for name in names)
+
+
+def is_unfinished(names: Iterable[str]) -> bool:
+    """Whether a directory of a partition's name has nothing in it but what a log without a segment leaves.
+
+    A broker that ended while it made the log, or a power cut, may leave this. It is used when the partition is made.
+    """
+    return all(_OWN_NAME.fullmatch(name) for name in names)
 
 
 def _topic_id_in(files: Files, directory: str) -> bytes | None:
