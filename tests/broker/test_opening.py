@@ -29,11 +29,16 @@ from moldau.protocol.messages.k02_list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from moldau.protocol.messages.k19_create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
+)
+from moldau.protocol.messages.k68_consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
 )
 from moldau.records.batch import Record, build_batch
 from moldau.records.compression import Codec
@@ -43,7 +48,7 @@ from moldau.testing.brokers import BrokerInThread
 from tests.broker.raw import RawClient, request_frame
 from tests.records.hostile import many_records
 
-PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS = 0, 1, 2, 19
+PRODUCE, FETCH, LIST_OFFSETS, FIND_COORDINATOR, CREATE_TOPICS, CONSUMER_HEARTBEAT = 0, 1, 2, 10, 19, 68
 LONG_S = 60.0
 COMPACTED = {"cleanup.policy": "compact"}
 YEAR_MS = 365 * 24 * 3_600_000
@@ -279,3 +284,35 @@ def test_an_old_consumer_waits_for_what_is_produced_meanwhile() -> None:
         asking.ask(PRODUCE, 9, produce(many_records(3, numbered=True, timestamp=YEAR_MS, codec=0)), ProduceResponse)
         (told,) = waiting.answer(FETCH, 2, FetchResponse).responses[0].partitions
         assert offsets_in(told) == [0, 1, 2]
+
+
+def heartbeat(pattern: str | None, member: str, epoch: int = 0) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id=f"group-{member}",
+        member_id=member,
+        member_epoch=epoch,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_regex=pattern,
+        topic_partitions=[] if epoch == 0 else None,
+    )
+
+
+def test_patterns_over_many_topics_do_not_hold_the_loop() -> None:
+    """The worst ones that are accepted, of many groups at once, over long names. They match internal topics, too."""
+    with broker() as kafka, client(kafka) as asking:
+        asking.ask(FIND_COORDINATOR, 0, FindCoordinatorRequest(key="g"), FindCoordinatorResponse)
+        names = [f"{number:03}-" + "ab.c" * 60 for number in range(100)]
+        topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+        asking.ask(CREATE_TOPICS, 5, CreateTopicsRequest(topics=topics), CreateTopicsResponse)
+        patterns = {f"{number}": f"(.?){{190}}(.?){{{number + 150}}}" for number in range(6)}
+        asked = {member: heartbeat(pattern, member) for member, pattern in patterns.items()}
+        deadline = time.monotonic() + LONG_S
+        with no_stall(kafka):
+            while asked:
+                assert time.monotonic() < deadline
+                for member, request in tuple(asked.items()):
+                    answer = asking.ask(CONSUMER_HEARTBEAT, 1, request, ConsumerGroupHeartbeatResponse)
+                    assert answer.error_code == 0
+                    asked[member] = heartbeat(None, member, answer.member_epoch)
+                    if answer.assignment is not None and len(answer.assignment.topic_partitions) > len(names):
+                        del asked[member]

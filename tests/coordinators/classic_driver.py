@@ -8,6 +8,7 @@ from moldau.coordinators.classic import ClassicGroup
 from moldau.coordinators.consumer_protocol import ConsumerSubscription, serialize_subscription
 from moldau.coordinators.group import Caller
 from moldau.coordinators.groups import Groups
+from moldau.coordinators.matching_allowance import MatchingAllowance
 from moldau.coordinators.outcome import Decision, Outcome
 from moldau.coordinators.promise import Promise
 from moldau.coordinators.records import CoordinatorRecord, decode_record, encode_record
@@ -50,7 +51,7 @@ class ClassicDriver:
         self.groups.on_loaded()
 
     def world(self) -> World:
-        return World(self.clock, self.timers, lambda: self.config, ClusterImage, self._new_uuid)
+        return World(self.clock, self.timers, lambda: self.config, ClusterImage, self._new_uuid, MatchingAllowance())
 
     def _new_uuid(self) -> bytes:
         self._ids += 1

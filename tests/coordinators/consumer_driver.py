@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from moldau.cluster.image import ClusterImage, PartitionImage, TopicImage
 from moldau.coordinators.consumer import ConsumerGroup
 from moldau.coordinators.group import Caller
+from moldau.coordinators.matching_allowance import MatchingAllowance
 from moldau.coordinators.outcome import Outcome
 from moldau.coordinators.records import CoordinatorRecord
 from moldau.coordinators.timers import ManualTimers
@@ -43,7 +44,9 @@ class ConsumerDriver:
         self.group = ConsumerGroup(GROUP, self.world())
 
     def world(self) -> World:
-        return World(self.clock, self.timers, lambda: self.config, lambda: self.image, self._new_uuid)
+        return World(
+            self.clock, self.timers, lambda: self.config, lambda: self.image, self._new_uuid, MatchingAllowance()
+        )
 
     def _new_uuid(self) -> bytes:
         self.ids += 1

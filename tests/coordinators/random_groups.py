@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from moldau.cluster.image import ClusterImage, PartitionImage, TopicImage
 from moldau.coordinators.consumer import ConsumerGroup
 from moldau.coordinators.consumer_state import ConsumerState
+from moldau.coordinators.matching_allowance import MatchingAllowance
 from moldau.coordinators.offsets import Committing, OffsetToCommit, WantedOffset
 from moldau.coordinators.outcome import Decision, Outcome
 from moldau.coordinators.records import CoordinatorRecord, decode_record, encode_record
@@ -189,7 +190,14 @@ class Broker:
 
     def _load(self) -> None:
         self._timers = ManualTimers(self._apply, self.clock.now_ms())
-        world = World(self.clock, self._timers, lambda: CONFIG, lambda: self.image, lambda: self.rng.randbytes(16))
+        world = World(
+            self.clock,
+            self._timers,
+            lambda: CONFIG,
+            lambda: self.image,
+            lambda: self.rng.randbytes(16),
+            MatchingAllowance(),
+        )
         self.shard = Shard(world)
         for key, value in self._log:
             record = decode_record(key, value)

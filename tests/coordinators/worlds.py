@@ -3,6 +3,7 @@
 from itertools import count
 
 from moldau.cluster.image import ClusterImage, PartitionImage, TopicImage
+from moldau.coordinators.matching_allowance import MatchingAllowance
 from moldau.coordinators.timers import ManualTimers
 from moldau.coordinators.world import World
 from moldau.core.broker_config import BrokerConfig
@@ -29,6 +30,7 @@ def made_up_world(
         lambda: config,
         lambda: image,
         lambda: next(numbers).to_bytes(16, "big"),
+        MatchingAllowance(),
     )
 
 

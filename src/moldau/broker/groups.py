@@ -12,6 +12,7 @@ from moldau.cluster.image import ClusterImage
 from moldau.cluster.placement import place_new_topic
 from moldau.cluster.topic_names import OFFSETS_TOPIC
 from moldau.coordinators.group_partition import partition_of
+from moldau.coordinators.matching_allowance import MatchingAllowance
 from moldau.handlers.context import Services
 from moldau.handlers.offsets_topic import offsets_replication_factor, offsets_topic_configs
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -38,6 +39,7 @@ class GroupCoordinator:
         self._hosts: dict[int, ShardHost] = {}
         self._to_load: deque[ShardHost] = deque()
         self._loading: asyncio.Task[None] | None = None
+        self._matching = MatchingAllowance()
 
     # For handlers
 
@@ -125,7 +127,15 @@ class GroupCoordinator:
         from moldau.broker.shards import ShardHost  # see above
 
         failed = partial(self._failed, index)
-        host = ShardHost(self._loop, self._services, self._new_uuid, partition, failed, is_cautious=is_cautious)
+        host = ShardHost(
+            self._loop,
+            self._services,
+            self._new_uuid,
+            partition,
+            failed,
+            is_cautious=is_cautious,
+            matching=self._matching,
+        )
         self._hosts[index] = host
         if partition.log.log_start_offset == partition.log.log_end_offset:
             for _ in host.load_steps():

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from moldau.broker.loop_timers import LoopTimers
 from moldau.broker.shard_states import State
+from moldau.coordinators.matching_allowance import MatchingAllowance
 from moldau.coordinators.outcome import NOTHING, Decision, Outcome
 from moldau.coordinators.promise import Promise
 from moldau.coordinators.records import CoordinatorRecord, decode_record, encode_record
@@ -75,6 +76,7 @@ class ShardHost:
         on_failed: Callable[["ShardHost", bool], None],
         *,
         is_cautious: bool = False,
+        matching: MatchingAllowance | None = None,
     ) -> None:
         """`on_failed` is told when the shard is given up, and whether it had been active. `is_cautious`: it was given
         up before, so appends come before replays until the log has taken one."""
@@ -84,7 +86,14 @@ class ShardHost:
         self.state = State.LOADING
         self._timers = LoopTimers(loop, self._expire)
         self.shard = Shard(
-            World(services.clock, self._timers, lambda: services.config, lambda: services.metadata.image, new_uuid)
+            World(
+                services.clock,
+                self._timers,
+                lambda: services.config,
+                lambda: services.metadata.image,
+                new_uuid,
+                matching or MatchingAllowance(),
+            )
         )
         self._on_failed = on_failed
         self._is_cautious = is_cautious

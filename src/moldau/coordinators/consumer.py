@@ -30,6 +30,7 @@ from moldau.coordinators.consumer_state import EMPTY, ConsumerState, Draft
 from moldau.coordinators.downgrade import downgraded, may_downgrade
 from moldau.coordinators.group import Caller, GroupKind, OffsetExpiry
 from moldau.coordinators.outcome import NOTHING, Decision, Outcome, answered
+from moldau.coordinators.pattern_matching import PatternMatching
 from moldau.coordinators.promise import Promise
 from moldau.coordinators.records import CoordinatorRecord
 from moldau.coordinators.subscriptions import (
@@ -38,7 +39,6 @@ from moldau.coordinators.subscriptions import (
     names_of,
     names_of_all,
     patterns_of,
-    resolve,
     subscribed,
 )
 from moldau.coordinators.world import World
@@ -79,6 +79,7 @@ class ConsumerGroup:
         self._matched_topics: object = None
         """The cluster's topics when patterns were last matched, at `_matched_ms`."""
         self._matched_ms = 0
+        self._matching = PatternMatching(group_id, world, self._matched_later)
         self._asked_to_join: set[str] = set()
         self._pace = Pace()
 
@@ -124,6 +125,7 @@ class ConsumerGroup:
 
     def _undo(self, draft: Draft) -> None:
         self._seen_topics = self._matched_topics = None
+        self._matching.cancel()
         for member_id in draft.unwatched & self.state.members.keys():
             self.watch_session(self.state.members[member_id])
 
@@ -226,13 +228,31 @@ class ConsumerGroup:
             known = draft.state.regexes.get(pattern)
             if known is not None and not stale:
                 continue
-            topics = resolve(pattern, image)
-            if known is None or known.topics != topics:
-                draft.write(records.regex_resolved(self.group_id, pattern, ResolvedRegex(topics, 0, now_ms)))
-                changed = True
+            topics = self._matching.match(pattern, image.topics)
+            if topics is not None:
+                changed |= self._note_matched(draft, pattern, topics)
         if stale:
-            self._matched_topics, self._matched_ms = image.topics, now_ms
+            self._matched_ms = now_ms
+            self._matched_topics = None if self._matching.is_behind(image.topics) else image.topics
         return changed
+
+    def _note_matched(self, draft: Draft, pattern: str, topics: frozenset[str]) -> bool:
+        known = draft.state.regexes.get(pattern)
+        if known is not None and known.topics == topics:
+            return False
+        resolved = ResolvedRegex(topics, 0, self.world.clock.now_ms())
+        draft.write(records.regex_resolved(self.group_id, pattern, resolved))
+        return True
+
+    def _matched_later(self) -> Outcome:
+        """Patterns that took long came to something: the members hear of it with their next heartbeats."""
+        draft = Draft(self.state)
+        found = self._matching.matched(patterns_of(self.state.members.values()))
+        changed = [pattern for pattern, topics in found.items() if self._note_matched(draft, pattern, topics)]
+        if not changed:
+            return NOTHING
+        self._follow_topics(draft, changed=True)
+        return self.decided(draft, None)[0]
 
     def _follow_topics(self, draft: Draft, changed: bool) -> None:
         """A new group epoch if a subscription or a subscribed topic is not what it was."""
@@ -362,6 +382,7 @@ class ConsumerGroup:
         for member_id in draft.state.members:
             self._cancel_timers(member_id)
             draft.unwatched.add(member_id)
+        self._matching.cancel()
         draft.write(*downgraded(draft.state, self.world))
         draft.is_end = True
 
@@ -429,6 +450,7 @@ class ConsumerGroup:
         """Nobody waits for an answer here: a heartbeat is answered at once."""
         for member_id in self.state.members:
             self._cancel_timers(member_id)
+        self._matching.cancel()
 
     # what others ask
 

@@ -9,7 +9,8 @@ from moldau.cluster.image import ClusterImage, TopicImage
 from moldau.coordinators.consumer_member import ConsumerMember
 from moldau.coordinators.topic_regex import TopicRegex
 
-COMPILED_REGEXES_MAX = 1_000
+COMPILED_REGEXES_MAX = 50
+"""Each takes a megabyte at most."""
 SUBSCRIPTIONS_MAX = 1_000
 """Of so many different ones it is remembered what they come to."""
 
@@ -29,12 +30,6 @@ Regexes = Mapping[str, ResolvedRegex]
 def compiled(pattern: str) -> TopicRegex:
     """Raises INVALID_REGULAR_EXPRESSION."""
     return TopicRegex(pattern)
-
-
-def resolve(pattern: str, image: ClusterImage) -> frozenset[str]:
-    """The topics whose whole name matches."""
-    matches = compiled(pattern).matches
-    return frozenset(name for name in image.topics if matches(name))
 
 
 def names_of(member: ConsumerMember, regexes: Regexes) -> frozenset[str]:

@@ -1,8 +1,12 @@
 """Regular expressions over topic names, matched in linear time (KIP-848, `subscribed_topic_regex`).
 
 Kafka's broker takes RE2's syntax, because a client's pattern must not be able to stall the broker. Python's `re`
-backtracks: `(a+)+b` would. Here a pattern becomes an automaton, and the sets of its states become states of another
-one while names are matched, so that a character mostly costs one lookup, whatever the pattern.
+backtracks: `(a+)+b` would. Here a pattern becomes an automaton whose ways of reading a character are numbered. Those
+that are open are the bits of one integer, so that a character costs an AND and a look-up, or, where the same bits were
+not seen before, one look-up for eight of them.
+
+The law: a pattern has at most STATES_MAX states, and takes at most a megabyte when it is compiled and in use; what
+matching costs is counted in `work`, so that whoever matches many names can stop in between.
 
 Understood: literals, `.`, classes, `\\d \\w \\s` and their opposites, POSIX classes, groups of all kinds, `|`,
 `* + ? {n,m}` (lazy ones too: for a whole match it is the same), `^ $ \\A \\z`, the flags i, s, m and U, `\\Q..\\E`.
@@ -19,8 +23,12 @@ PATTERN_CHARACTERS_MAX = 10_000
 NESTING_MAX = 100
 REPETITIONS_MAX = 1_000
 """RE2's own bound on the numbers in `{n,m}`."""
-STATES_MAX = 10_000
-CACHED_MOVES_MAX = 10_000
+STATES_MAX = 2_000
+"""Of the automaton: a pattern may have some 900 characters that stand for themselves."""
+MOVES_KEPT_MAX = 1_000
+PARTS_KEPT_MAX = 2_000
+CHARACTERS_KEPT_MAX = 200
+"""Names of topics have 65 different ones."""
 
 Accepts = Callable[[str], bool]
 BEGIN, END = "begin", "end"
@@ -49,55 +57,103 @@ class TopicRegex:
     """A compiled pattern. A pattern that is none raises INVALID_REGULAR_EXPRESSION."""
 
     def __init__(self, pattern: str) -> None:
-        self._automaton = _Automaton()
-        start, self._final = _Parser(pattern).parse()(self._automaton)
-        self._start = self._automaton.closure((start,), BEGIN)
-        self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        automaton = _Automaton()
+        start, final = _Parser(pattern).parse()(automaton)
+        self._accepts = automaton.accepts
+        self._open_after = automaton.open_after_each()
+        self._first = automaton.open_at(start)
+        self._last = automaton.last_ones(final)
+        self._matches_nothing = final in automaton.closure(automaton.closure((start,), BEGIN), END)
+        self._bytes = len(self._accepts) // 8 + 1
+        self._readers: dict[str, int] = {}
+        self._moves: dict[int, int] = {}
+        self._parts: dict[tuple[int, int], int] = {}
+        self.work = 0
+        """Look-ups so far: some 0.1 us each."""
 
     def matches(self, name: str) -> bool:
         """Does the whole name match, as Kafka asks?"""
-        states = self._start
+        self.work += len(name)
+        if not name:
+            return self._matches_nothing
+        able, taken = self._first, 0
         for character in name:
-            states = self._move(states, character)
-            if not states:
+            readers = self._readers.get(character)
+            taken = able & (self._find_readers(character) if readers is None else readers)
+            if not taken:
                 return False
-        return self._final in self._automaton.closure(states, END)
+            moved = self._moves.get(taken)
+            able = self._move(taken) if moved is None else moved
+        return taken & self._last != 0
 
-    def _move(self, states: frozenset[int], character: str) -> frozenset[int]:
-        known = self._moves.get((states, character))
-        if known is not None:
-            return known
-        if len(self._moves) >= CACHED_MOVES_MAX:
+    def _find_readers(self, character: str) -> int:
+        """Those ways that take this character."""
+        self.work += len(self._accepts)
+        if len(self._readers) >= CHARACTERS_KEPT_MAX:
+            self._readers.clear()
+        readers, known = 0, dict[Accepts, bool]()  # `x{100}` asks a hundred times
+        for number, accepts in enumerate(self._accepts):
+            takes = known.get(accepts)
+            if takes is None:
+                takes = known[accepts] = accepts(character)
+            readers |= takes << number
+        self._readers[character] = readers
+        return readers
+
+    def _move(self, taken: int) -> int:
+        """The ways that are open when these were taken."""
+        self.work += self._bytes
+        if len(self._moves) >= MOVES_KEPT_MAX:
             self._moves.clear()
-        moved = self._automaton.closure(self._automaton.targets(states, character))
-        self._moves[states, character] = moved
+        moved, parts = 0, self._parts
+        for key in enumerate(taken.to_bytes(self._bytes, "little")):
+            if key[1]:
+                part = parts.get(key)
+                moved |= self._find_part(key) if part is None else part
+        self._moves[taken] = moved
         return moved
+
+    def _find_part(self, key: tuple[int, int]) -> int:
+        self.work += 8
+        if len(self._parts) >= PARTS_KEPT_MAX:
+            self._parts.clear()
+        position, bits = key
+        part = 0
+        for bit in range(8):
+            if bits >> bit & 1:
+                part |= self._open_after[position * 8 + bit]
+        self._parts[key] = part
+        return part
 
 
 class _Automaton:
-    """States are numbers. An edge reads one character, or none: such a free edge may be there only at one end."""
+    """States are numbers. An edge reads one character, or none: such a free edge may be there only at one end.
+
+    The edges that read are numbered, too, and sets of them are integers: bit n stands for edge n.
+    """
 
     def __init__(self) -> None:
-        self._reading: list[list[tuple[Accepts, int]]] = []
+        self.accepts: list[Accepts] = []
+        self._targets: list[int] = []
+        self._readable: list[int] = []
         self._free: list[list[tuple[str, int]]] = []
 
     def state(self) -> int:
         if len(self._free) >= STATES_MAX:
             raise _invalid("it is too large")
-        self._reading.append([])
+        self._readable.append(0)
         self._free.append([])
         return len(self._free) - 1
 
     def reads(self, source: int, accepts: Accepts, target: int) -> None:
-        self._reading[source].append((accepts, target))
+        self._readable[source] |= 1 << len(self.accepts)
+        self.accepts.append(accepts)
+        self._targets.append(target)
 
     def is_free(self, source: int, target: int, only_at: str = "") -> None:
         self._free[source].append((only_at, target))
 
-    def targets(self, states: Iterable[int], character: str) -> set[int]:
-        return {target for state in states for accepts, target in self._reading[state] if accepts(character)}
-
-    def closure(self, states: Iterable[int], at: str = "") -> frozenset[int]:
+    def closure(self, states: Iterable[int], at: str = "") -> set[int]:
         """With all states that can be reached for free."""
         reached, left = set(states), list(states)
         while left:
@@ -105,7 +161,56 @@ class _Automaton:
                 if target not in reached and (not only_at or only_at == at):
                     reached.add(target)
                     left.append(target)
-        return frozenset(reached)
+        return reached
+
+    def open_at(self, start: int) -> int:
+        """The edges that can be taken at the beginning."""
+        return self._edges_of(self.closure((start,), BEGIN))
+
+    def open_after_each(self) -> list[int]:
+        """For each edge those that can be taken after it."""
+        known: dict[int, int] = {}
+        for state in sorted(set(self._targets), reverse=True):  # most ways lead to states that were made later
+            known[state] = self._open_from(state, known)
+        return [known[target] for target in self._targets]
+
+    def _open_from(self, state: int, known: dict[int, int]) -> int:
+        edges, reached, left = 0, {state}, [state]
+        while left:
+            each = left.pop()
+            if each in known:
+                edges |= known[each]
+                continue
+            edges |= self._readable[each]
+            for only_at, target in self._free[each]:
+                if target not in reached and not only_at:
+                    reached.add(target)
+                    left.append(target)
+        return edges
+
+    def last_ones(self, final: int) -> int:
+        """The edges after which the pattern may be over."""
+        sources: list[list[int]] = [[] for _ in self._free]
+        for source, targets in enumerate(self._free):
+            for only_at, target in targets:
+                if only_at != BEGIN:
+                    sources[target].append(source)
+        reached, left = {final}, [final]
+        while left:
+            for source in sources[left.pop()]:
+                if source not in reached:
+                    reached.add(source)
+                    left.append(source)
+        edges = 0
+        for number, target in enumerate(self._targets):
+            edges |= (target in reached) << number
+        return edges
+
+    def _edges_of(self, states: Iterable[int]) -> int:
+        edges = 0
+        for state in states:
+            edges |= self._readable[state]
+        return edges
 
 
 Piece = tuple[int, int]
@@ -237,8 +342,10 @@ class _Parser:
 
     def _counted(self) -> tuple[int, int | None] | None:
         """`{n}`, `{n,}` or `{n,m}`; anything else is just a brace."""
+        if not self._text.startswith("{", self._position):
+            return None
         close = self._text.find("}", self._position)
-        if not self._text.startswith("{", self._position) or close < 0:
+        if close < 0:
             return None
         low, comma, high = self._text[self._position + 1 : close].partition(",")
         if not _is_number(low) or (high and not _is_number(high)):
@@ -351,10 +458,13 @@ class _Parser:
         parts = [self._class_part()]
         while not self._take("]"):
             parts.append(self._class_part())
-        accepts = self._cased(lambda character: any(part(character) for part in parts))
+        single = frozenset(part for part in parts if isinstance(part, str))
+        others = [part for part in parts if not isinstance(part, str)]
+        accepts = self._cased(lambda character: character in single or any(part(character) for part in others))
         return (lambda character: not accepts(character)) if negated else accepts
 
-    def _class_part(self) -> Accepts:
+    def _class_part(self) -> Accepts | str:
+        """What accepts a character, or the only one that is accepted."""
         if self._take("[:"):
             return self._posix()
         first = self._next()
@@ -366,7 +476,7 @@ class _Parser:
             first = self._escaped(first)
         last = self._range_end()
         if last is None:
-            return first.__eq__
+            return first
         if last < first:
             raise _invalid("a range is upside down")
         return lambda character: first <= character <= last

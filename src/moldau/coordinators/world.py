@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from moldau.cluster.image import ClusterImage
+from moldau.coordinators.matching_allowance import MatchingAllowance
 from moldau.coordinators.timers import Timers
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock
@@ -20,3 +21,5 @@ class World(NamedTuple):
     image: Callable[[], ClusterImage]
     new_uuid: Callable[[], bytes]
     """16 random bytes."""
+    matching: MatchingAllowance
+    """One for all shards of a broker."""
