@@ -48,6 +48,7 @@ class ClusterMember:
         self.fetchers = Fetchers(loop, services)
         self.controller = Controller(loop, services)
         self.follower = Follower(services, self.fetchers, self.isr_changes, self._partitions_offline)
+        services.logs_made = self.follower.made
         self.registration = Registration(
             services,
             store,

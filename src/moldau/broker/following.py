@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from moldau.broker.fetching import Fetchers
+from moldau.broker.making import Making
 from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
 from moldau.handlers.context import Services
+from moldau.handlers.topics import is_internal
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError
 from moldau.replication.follower import FollowedPartition
@@ -51,7 +53,12 @@ class Follower:
         self._on_offline = on_offline
         self._offline: set[TopicPartition] = set()
         self._failed: set[TopicPartition] = set()
+        self._making = Making(self._settle)
         self.may_lead = True
+
+    async def made(self) -> None:
+        """Returns when every log that the image wants here is made."""
+        await self._making.made()
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
         """Apply the difference, and what could not be applied before; raises NotFollowed, when all else is done."""
@@ -60,6 +67,7 @@ class Follower:
             return
         before, failed = frozenset(self._offline), self._failed
         self._failed = set()
+        self._making.begin()
         for name, topic in old.topics.items():
             now = new.topics.get(name)
             if now is None or now.topic_id != topic.topic_id:
@@ -77,6 +85,7 @@ class Follower:
     def apply_all(self, image: ClusterImage) -> None:
         """Take up every partition as the image says, whatever was done before."""
         before = frozenset(self._offline)
+        self._making.begin()
         for topic in image.topics.values():
             self._topic_changed(topic, None)
         self._tell_offline(before)
@@ -158,7 +167,8 @@ class Follower:
             topic_partition = TopicPartition(topic.name, index)
             there = self._services.logs.get(topic_partition)
             if there is None or there.topic_id in (None, topic.topic_id):  # not of a topic that came in its place
-                self._apart(topic_partition, partial(self._delete, topic_partition))
+                delete = self._delete if there is None or self._making.is_now(topic_partition) else self._let_go
+                self._apart(topic_partition, partial(delete, topic_partition))
 
     def _topic_changed(self, topic: TopicImage, before: TopicImage | None) -> None:
         known = before.partitions if before is not None and before.topic_id == topic.topic_id else ()
@@ -176,6 +186,8 @@ class Follower:
         replica = services.replicas.replica(topic.name, index)
         if state.leader_epoch == NO_STATE_YET or (replica is not None and state.leader_epoch < replica.leader_epoch):
             return
+        if not self._is_ready(topic, topic_partition):
+            return
         opened = self._log_of(topic, topic_partition)
         if opened is None:
             self._take_offline(topic_partition)
@@ -183,6 +195,26 @@ class Follower:
             self._lead(topic, opened, state, replica)
         else:
             self._follow(topic, opened, state, replica)
+
+    def _is_ready(self, topic: TopicImage, topic_partition: TopicPartition) -> bool:
+        """Whether its log is there, or may be made now; not one that waits to be deleted."""
+        there = self._services.logs.get(topic_partition)
+        if there is not None and topic_partition in self._making and there.topic_id not in (None, topic.topic_id):
+            self._delete(topic_partition)
+            there = None
+        return there is not None or is_internal(topic.name) or self._making.is_now(topic_partition)
+
+    def _settle(self, topic_partition: TopicPartition) -> None:
+        """Do what the image says of a partition that had to wait."""
+        image, before = self._services.metadata.image, frozenset(self._offline)
+        name, index = topic_partition
+        topic = image.topics.get(name)
+        there = self._services.logs.get(topic_partition)
+        if topic is None or index >= len(topic.partitions) or (there and there.topic_id not in (None, topic.topic_id)):
+            self._apart(topic_partition, partial(self._delete, topic_partition))
+        if topic is not None and index < len(topic.partitions):
+            self._apart(topic_partition, partial(self._apply, topic, index, topic.partitions[index]))
+        self._tell_offline(before)
 
     # Roles
 
@@ -251,6 +283,11 @@ class Follower:
             self._services.replicas.remove(*topic_partition)
             self._services.logs.delete(topic_partition)
         self._offline.discard(topic_partition)
+
+    def _let_go(self, topic_partition: TopicPartition) -> None:
+        """Neither lead nor follow it; its log is deleted later."""
+        self._stop_fetching(topic_partition)
+        self._services.replicas.remove(*topic_partition)
 
     def _take_offline(self, topic_partition: TopicPartition) -> None:
         self._stop_fetching(topic_partition)

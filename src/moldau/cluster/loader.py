@@ -8,6 +8,7 @@ only added. A node that cannot be understood changes nothing at all: what is kno
 and the controller writes a topic's node again.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -25,6 +26,8 @@ Delta = Callable[[ClusterImage], ClusterImage]
 T = TypeVar("T")
 
 NO_CONFIGS: Mapping[str, str] = {}
+NODES_AT_ONCE_MAX = 500
+"""Read by one call: some 10 ms with the embedded store."""
 
 
 class Changes(NamedTuple):
@@ -282,7 +285,13 @@ class MetadataReader:
         return {name: _states(base, name, indexes, nodes) for name, indexes in partitions.items()}
 
     async def _read_nodes(self, paths: Sequence[str]) -> Sequence[Node | None]:
-        return await self._store.get_many(paths) if paths else ()
+        """In several readings where there are many: each holds the event loop, and what changes meanwhile is told."""
+        nodes: list[Node | None] = []
+        for start in range(0, len(paths), NODES_AT_ONCE_MAX):
+            if start:
+                await asyncio.sleep(0)
+            nodes += await self._store.get_many(paths[start : start + NODES_AT_ONCE_MAX])
+        return nodes
 
 
 def _is_known(base: ClusterImage, topic: TopicImage) -> bool:

@@ -453,7 +453,9 @@ class Metadata:
 
     async def _complete_states(self, name: str, topic_id: bytes) -> None:
         """Give the partitions that did not fit into the first `multi` a state, unless the controller is quicker."""
-        for _attempt in range(ATTEMPTS_MAX * ATTEMPTS_MAX):
+        for attempt in range(ATTEMPTS_MAX * ATTEMPTS_MAX):
+            if attempt:
+                await asyncio.sleep(0)  # the embedded store's writes are on the loop
             topic = self._image.topics.get(name)
             if topic is None or topic.topic_id != topic_id:
                 return
@@ -506,6 +508,7 @@ class Metadata:
         await self._store.put(znodes.topic_path(topic.name), znodes.topic_json(topic.topic_id, ()), topic.version)
         for some in chunks(partition_deletions(topic), 2 * CHANGES_PER_MULTI_MAX):
             await self._store.multi(some)
+            await asyncio.sleep(0)
         return empty
 
     async def _delete_tree(self, path: str, configs: Sequence[Operation]) -> None:

@@ -1,5 +1,6 @@
 """What a handler is given: the broker's services, and who asks in which version."""
 
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import NamedTuple
 
@@ -52,8 +53,14 @@ class Services:
         metadata.subscribe(self.fetch_sessions.of_replicas.image_changed)
         self.opening: Opening = OpeningHere()  # the broker has a thread for it
         self.allowance = Allowance(clock)
+        self.logs_made: Callable[[], Awaitable[None]] = _nothing_to_wait_for
+        """Returns when every log that the image wants here is made: some wait for their turn."""
         self.groups: GroupsAccess  # set by the broker: it needs all the other services
         self.producer_ids = ProducerIds(lambda: metadata.next_producer_id_block(broker_id))
+
+
+async def _nothing_to_wait_for() -> None:
+    """For services without a cluster."""
 
 
 class RequestContext(NamedTuple):

@@ -82,6 +82,7 @@ async def _create(topic: CreatableTopic, services: Services, validate_only: bool
     topic_id = NO_TOPIC_ID
     if not validate_only:
         topic_id = (await services.metadata.create_topic(name, assignment, configs)).topic_id
+        await services.logs_made()
     return CreatableTopicResult(
         name=name,
         topic_id=topic_id,

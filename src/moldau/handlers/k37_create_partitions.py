@@ -67,6 +67,7 @@ async def _add(asked: CreatePartitionsTopic, services: Services, validate_only: 
     )
     if not validate_only:
         await services.metadata.add_partitions(asked.name, assignment)
+        await services.logs_made()
 
 
 def _manual(assignments: Sequence[CreatePartitionsAssignment] | None) -> list[list[int]] | None:
