@@ -220,6 +220,7 @@ class Broker:
         self._services.groups = self._groups
         # In a thread: after a crash much may have to be checked, and the loop has a session to keep alive.
         await self._loop.run_in_executor(self._threads, self._logs.load, image.topic_names_by_id)
+        self._logs.belong_to_this_thread()
         if self.store.session_state is SessionState.LOST:
             await self.store.reconnect()
             await self._metadata.reload()

@@ -202,6 +202,10 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._sender.transport_empty()
 
+    def fileno(self) -> int:
+        """The descriptor of its socket; -1 if that is closed."""
+        return int(self._transport.get_extra_info("socket").fileno())
+
     @property
     def busy(self) -> bool:
         """Whether a request is being worked on or an answer is being sent: never idle then."""

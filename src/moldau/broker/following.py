@@ -21,6 +21,7 @@ from moldau.core.topic_config import TopicConfig
 from moldau.handlers.context import Services
 from moldau.handlers.topics import is_internal
 from moldau.log.log import Log
+from moldau.log.manager import RefusedForNow
 from moldau.protocol.errors import ApiError
 from moldau.replication.follower import FollowedPartition
 from moldau.replication.partition import IsrChanges, Partition
@@ -149,6 +150,9 @@ class Follower:
             if there is not None:
                 there.stop(error)
             self._take_offline(topic_partition)
+        except RefusedForNow as error:
+            log.warning("%s; it is tried again", error.message)
+            self._failed.add(topic_partition)
         except Exception:
             log.exception("%s could not follow the image; it is tried again", topic_partition)
             self._failed.add(topic_partition)
@@ -272,6 +276,8 @@ class Follower:
             return None
         try:
             opened = self._services.logs.get_or_create(topic_partition, topic.topic_id)
+        except RefusedForNow:
+            raise  # it is tried again
         except ApiError as error:
             log.error("%s cannot be used: %s", topic_partition, error.message)
             return None

@@ -10,11 +10,15 @@ from moldau.broker.connection import Connection
 from moldau.broker.dispatch import Dispatcher
 from moldau.broker.inputs import Inputs
 from moldau.core.broker_config import BrokerConfig, Listener
+from moldau.core.descriptors import shares
 
 log = logging.getLogger(__name__)
 
 LISTEN_BACKLOG_MIN = 1024
 """Kafka's socket.listen.backlog.size of 50 drops clients when thousands come at once."""
+
+
+REFUSALS_TOLD_S = 10.0
 
 
 class Listeners:
@@ -34,6 +38,9 @@ class Listeners:
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
         self._per_host: Counter[str] = Counter()
+        self._descriptor_max = shares().connection_max
+        self._told_at = -REFUSALS_TOLD_S
+        self._refused = 0
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -69,9 +76,21 @@ class Listeners:
             ("max.connections.per.ip", self._per_host[host], self._limit_of(host)),
         ):
             if count > limit:
-                log.warning("refusing %s: %s=%d is reached", connection.peer, name, limit)
+                self._tell_refusal(connection, f"{name}={limit} is reached")
                 return False
+        if connection.fileno() >= self._descriptor_max:
+            self._tell_refusal(connection, f"the descriptors from {self._descriptor_max} on are kept for files")
+            return False
         return True
+
+    def _tell_refusal(self, connection: Connection, reason: str) -> None:
+        """A crowd is one line, and one more every REFUSALS_TOLD_S."""
+        self._refused += 1
+        now = self._loop.time()
+        if now >= self._told_at + REFUSALS_TOLD_S:
+            also = f", and {self._refused - 1} before" if self._refused > 1 else ""
+            log.warning("refusing %s%s: %s", connection.peer, also, reason)
+            self._told_at, self._refused = now, 0
 
     def closed(self, connection: Connection) -> None:
         if connection in self._connections:

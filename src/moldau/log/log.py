@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from moldau.core.clock import Clock
-from moldau.core.file_errors import is_full, passes
+from moldau.core.file_errors import passes
 from moldau.core.files import Buffer, FileRegion, Files
 from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
@@ -20,6 +20,7 @@ from moldau.core.topic_config import TopicConfig
 from moldau.log.checkpoints import CheckpointError, read_topic_id, write_topic_id
 from moldau.log.data_directory import TOPIC_ID_FILE
 from moldau.log.leader_epochs import EpochEnd, LeaderEpochs
+from moldau.log.open_files import OpenFiles
 from moldau.log.producers import Producers
 from moldau.log.recovery import LoadedLog, Loader, replay_producers
 from moldau.log.retention import expired_count
@@ -123,6 +124,7 @@ class Log:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         on_failure: FailureListener | None = None,
+        open_files: OpenFiles | None = None,
     ) -> "Log":
         """Open or create the log in `directory`. `clean`: the last to use it closed it; the rest is checkpointed.
 
@@ -133,6 +135,8 @@ class Log:
         loaded = loader.load(clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset)
         log = cls(files, clock, directory, topic_partition, config, loaded)
         log.on_failure = on_failure
+        if open_files is not None:
+            log.segments.belong_to(open_files)
         log._directory_changed = is_new or not clean
         log._parent_changed = is_new
         log._load_topic_id(topic_id)
@@ -633,7 +637,7 @@ class Log:
         """
         if not passes(error):
             return self.fail(error)
-        if is_full(error) and self.on_failure is not None:
+        if self.on_failure is not None:
             self.on_failure(self, error)
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {error.strerror}")
 

@@ -11,12 +11,14 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import TYPE_CHECKING
 
 from moldau.core.clock import Clock
-from moldau.core.file_errors import is_full, passes
+from moldau.core.descriptors import shares
+from moldau.core.file_errors import is_short, passes
 from moldau.core.files import Files
 from moldau.core.ids import TopicPartition
 from moldau.core.topic_config import TopicConfig
 from moldau.log.data_directory import CheckpointedOffsets, DataDirectory, DirectoryError
 from moldau.log.log import DoomedFile, Log
+from moldau.log.open_files import OpenFiles
 from moldau.log.strays import Judge, Strays, write_note
 from moldau.protocol.errors import ApiError, ErrorCode
 
@@ -30,6 +32,10 @@ FOREVER_MS = 1 << 62
 OfflineListener = Callable[[str, Sequence[Log]], None]
 """Told the path of a data directory that failed, and its logs; or one log that was stopped. May be called in the thread
 of a sync."""
+
+
+class RefusedForNow(ApiError):
+    """A log could not be made, and can be when there is room, or a descriptor, again."""
 
 
 class LogManager:
@@ -55,6 +61,7 @@ class LogManager:
         self._on_offline = on_offline
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self._vital_topics = vital_topics
+        self._open_files = OpenFiles(shares())
         self._logs: dict[TopicPartition, Log] = {}
         self._homes: dict[TopicPartition, DataDirectory] = {}
         self._counts: Counter[DataDirectory] = Counter()
@@ -77,6 +84,10 @@ class LogManager:
 
     def get(self, partition: TopicPartition) -> Log | None:
         return self._logs.get(partition)
+
+    def belong_to_this_thread(self) -> None:
+        """The start is over: from now on appends and reads come from the thread that calls this."""
+        self._open_files.belong_to_this_thread()
 
     # Starting
 
@@ -163,6 +174,7 @@ class LogManager:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             on_failure=lambda _, error: self._met(directory, error),
+            open_files=self._open_files,
         )
 
     def _add(self, directory: DataDirectory, opened: Log) -> None:
@@ -191,7 +203,8 @@ class LogManager:
                 with contextlib.suppress(OSError):
                     self._files.remove_tree(directory.directory_of(partition))
             self._met(directory, error)
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be made: {error}") from error
+            kind = RefusedForNow if passes(error) else ApiError
+            raise kind(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be made: {error}") from error
 
     def _home_for(self, partition: TopicPartition, topic_id: bytes | None) -> DataDirectory:
         """The directory for a new log: of those where nothing is in its way, the one with the fewest."""
@@ -468,7 +481,9 @@ class LogManager:
         """An operation on a file in a directory failed. May be in the thread of a sync."""
         if not passes(error):
             self._directory_failed(directory, error)
-        elif is_full(error) and directory.ballast.give_up():
+        elif is_short(error):
+            self._open_files.shed()
+        elif directory.ballast.give_up():
             self._let_append(directory)
 
     def _directory_failed(self, directory: DataDirectory, error: OSError) -> None:

@@ -8,10 +8,11 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from moldau.core.file_errors import syncing
+from moldau.core.file_errors import is_short, syncing
 from moldau.core.files import FILLER, FILLER_BYTES_MAX, Buffer, File, FileRegion, Files
 from moldau.core.topic_config import TopicConfig
 from moldau.log.index import CorruptIndexError, OffsetEntry, OffsetIndex, TimeEntry, TimeIndex
+from moldau.log.open_files import OpenFiles
 from moldau.log.scan import iter_checked, iter_headers
 from moldau.log.txn_index import TxnIndex
 from moldau.records.batch import BATCH_HEADER_BYTES, MAGIC_V2, BatchHeader, CorruptBatchError
@@ -55,6 +56,7 @@ class Segment:
     """Batches from `base_offset` on."""
 
     __slots__ = (
+        "__weakref__",
         "_bytes_since_index_entry",
         "_checked",
         "_files",
@@ -69,6 +71,7 @@ class Segment:
         "index_entries_left",
         "index_interval_bytes",
         "open_file",
+        "open_files",
         "path",
         "room",
         "size",
@@ -92,6 +95,7 @@ class Segment:
         stem = f"{directory}/{file_name(base_offset, '')}"
         self._files = files
         self.open_file: File | None = None  # `file` opens it
+        self.open_files: OpenFiles | None = None
         self.path = f"{stem}.log{suffix}"
         self.base_offset = base_offset
         self.size = size
@@ -146,8 +150,37 @@ class Segment:
     def file(self) -> File:
         file = self.open_file
         if file is None:
-            file = self.open_file = self._files.open(self.path, ahead=True)
+            file = self._open()
         return file
+
+    def _open(self) -> File:
+        open_files = self.open_files
+        try:
+            file = self._files.open(self.path, ahead=True)
+        except OSError as error:
+            if open_files is None or not is_short(error) or not open_files.shed():
+                raise
+            file = self._files.open(self.path, ahead=True)
+        self.open_file = file
+        if open_files is not None:
+            open_files.opened(self)
+        return file
+
+    def belongs_to(self, open_files: OpenFiles | None) -> None:
+        """These decide how long its file stays open."""
+        if open_files is not self.open_files:
+            self.open_files = open_files
+            if open_files is not None and self.open_file is not None:
+                open_files.opened(self)
+
+    def fileno(self) -> int:
+        return -1 if self.open_file is None else self.open_file.fileno()
+
+    def park(self) -> None:
+        """Close the file until it is needed again, without the filler that it may have behind its end."""
+        if self.open_file is not None:
+            self.open_file.trim()
+        self.release()
 
     @property
     def is_open(self) -> bool:
@@ -156,6 +189,8 @@ class Segment:
     def release(self) -> None:
         """Let go of the descriptor; whoever still sends from it keeps it."""
         self.open_file = None
+        if self.open_files is not None:
+            self.open_files.closed(self)
         self.index.entries.forget_window()
         self.time_index.entries.forget_window()
 

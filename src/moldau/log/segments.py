@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 from moldau.core.invariants import invariant
+from moldau.log.open_files import OpenFiles
 from moldau.log.segment import Segment
 
 OPEN_SEALED_MAX = 4
@@ -13,16 +14,25 @@ OPEN_SEALED_MAX = 4
 class Segments:
     """At least one segment, by base offset."""
 
-    __slots__ = ("_all", "_bases", "_opened", "active")
+    __slots__ = ("_all", "_bases", "_open_files", "_opened", "active")
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         self._opened: list[Segment] = []
+        self._open_files: OpenFiles | None = None
         self.replace(segments)
+
+    def belong_to(self, open_files: OpenFiles) -> None:
+        """These decide how long files stay open, of the segments that are here and of all that come."""
+        self._open_files = open_files
+        for segment in self._all:
+            segment.belongs_to(open_files)
 
     def replace(self, segments: Iterable[Segment]) -> None:
         self._all = sorted(segments, key=lambda segment: segment.base_offset)
         self._bases = [segment.base_offset for segment in self._all]
         invariant(len(self._all) > 0, "a log has a segment")
+        for segment in self._all:
+            segment.belongs_to(self._open_files)
         self.active = self._all[-1]
         self._opened = [segment for segment in self._opened if segment in self._all]
 

@@ -1,0 +1,77 @@
+"""The log files that are open, within a bound: those that least was appended to are closed first.
+
+A segment opens its file when it needs it and keeps it; here it is told when to let go. Whoever still sends from a file
+keeps it open. Nothing is done per append: what counts is how much a segment has grown since the last look.
+"""
+
+import contextlib
+import threading
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+from moldau.core.descriptors import Descriptors
+
+KEPT = 0.75
+"""So much of what is open stays when some must go."""
+
+
+class OpenSegment(Protocol):
+    """A segment whose file is open."""
+
+    size: int
+
+    def fileno(self) -> int:
+        """The descriptor of its file; -1 if it has none."""
+        ...
+
+    def park(self) -> None:
+        """Close the file until it is needed again. Raises OSError if it cannot be left alone."""
+        ...
+
+
+class OpenFiles:
+    """The open segments of all logs of a broker, with their sizes at the last look."""
+
+    def __init__(self, descriptors: Descriptors) -> None:
+        self._descriptors = descriptors
+        self._sizes: WeakKeyDictionary[OpenSegment, int] = WeakKeyDictionary()
+        self._owner: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def belong_to_this_thread(self) -> None:
+        """From now on nobody else appends, and only this thread closes files."""
+        self._owner = threading.get_ident()
+
+    def opened(self, segment: OpenSegment) -> None:
+        """A segment has opened its file."""
+        self._sizes[segment] = segment.size
+        if len(self._sizes) > self._descriptors.files_max or segment.fileno() >= self._descriptors.file_max:
+            self.shed(segment)
+
+    def closed(self, segment: OpenSegment) -> None:
+        self._sizes.pop(segment, None)
+
+    def shed(self, kept: OpenSegment | None = None) -> bool:
+        """Close some files, idle ones first, but not that of `kept`; whether any was."""
+        if self._owner not in (None, threading.get_ident()):
+            return False
+        before = len(self._sizes)
+        goal = int(before * KEPT)
+        for segment, _ in sorted(self._sizes.items(), key=_growth):
+            if len(self._sizes) > goal and segment is not kept:
+                self._park(segment)
+            else:
+                self._sizes[segment] = segment.size
+        return len(self._sizes) < before
+
+    def _park(self, segment: OpenSegment) -> None:
+        with contextlib.suppress(OSError):  # it stays open, and whoever appends to it meets the error
+            segment.park()
+            self._sizes.pop(segment, None)
+
+
+def _growth(entry: tuple[OpenSegment, int]) -> int:
+    segment, size = entry
+    return segment.size - size
