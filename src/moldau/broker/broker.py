@@ -99,6 +99,7 @@ class Broker:
             on_offline=self._directory_failed,
             producer_id_expiration_ms=config.int("producer.id.expiration.ms"),
             vital_topics=INTERNAL_TOPICS,
+            ballast_bytes=config.long("log.dir.ballast.bytes"),
         )
         self.broker_id = BrokerId(-1)
         self.addresses: list[str] = []

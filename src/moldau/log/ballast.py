@@ -19,6 +19,10 @@ SHARE_OF_DISK = 32
 """On a small disk the ballast is this part of it."""
 
 
+ROOM_BYTES_MIN = 1024 * 1024
+"""With less a disk is full, whatever the size of its ballast."""
+
+
 class Ballast:
     """The ballast of one data directory, and whether its disk is full."""
 
@@ -26,6 +30,7 @@ class Ballast:
         self._files = files
         self._directory = directory
         self._path = f"{directory}/{BALLAST_FILE}"
+        self.bytes_max = BALLAST_BYTES_MAX
         self.is_full = False
         self.is_low = False
         """So full that coordinators may not append either."""
@@ -60,8 +65,10 @@ class Ballast:
 
     def _make(self, size: int, free: int) -> bool:
         """Whether there is room: the ballast is taken, and as much is left."""
-        if free < 2 * size:
+        if free < max(2 * size, ROOM_BYTES_MIN):
             return False
+        if not size:
+            return True
         try:
             self._files.allocate(self._path, size)
         except OSError as error:
@@ -72,4 +79,4 @@ class Ballast:
     def _sizes(self) -> tuple[int, int]:
         """How large the ballast should be, and how many bytes are free."""
         total, free = self._files.room(self._directory)
-        return min(BALLAST_BYTES_MAX, total // SHARE_OF_DISK), free
+        return min(self.bytes_max, total // SHARE_OF_DISK), free

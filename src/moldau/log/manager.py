@@ -16,6 +16,7 @@ from moldau.core.file_errors import is_short, passes
 from moldau.core.files import Files
 from moldau.core.ids import TopicPartition
 from moldau.core.topic_config import TopicConfig
+from moldau.log.ballast import BALLAST_BYTES_MAX
 from moldau.log.data_directory import CheckpointedOffsets, DataDirectory, DirectoryError
 from moldau.log.log import DoomedFile, Log
 from moldau.log.open_files import OpenFiles
@@ -52,6 +53,7 @@ class LogManager:
         on_offline: OfflineListener | None = None,
         producer_id_expiration_ms: int = 86_400_000,
         vital_topics: Container[str] = (),
+        ballast_bytes: int = BALLAST_BYTES_MAX,
     ) -> None:
         """`vital_topics` are the coordinators': on a full disk they take records for longer than others."""
         self._files = files
@@ -75,6 +77,8 @@ class LogManager:
         self.was_clean = True
         """Whether the last user closed all the directories that could be read."""
         self.directories = [DataDirectory(files, path) for path in directories]
+        for directory in self.directories:
+            directory.ballast.bytes_max = ballast_bytes
 
     def __iter__(self) -> Iterator[Log]:
         return iter(list(self._logs.values()))

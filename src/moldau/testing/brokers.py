@@ -17,6 +17,7 @@ from moldau.testing.ports import HOST, free_ports
 
 FOR_TESTS = {
     "log.flush.policy": "os",  # a test does not outlive a power cut
+    "log.dir.ballast.bytes": "0",  # nor does it fill a disk
     "group.initial.rebalance.delay.ms": "0",  # its consumers are few, and it waits for the first
     "offsets.topic.num.partitions": "3",
     "offsets.topic.replication.factor": "1",

@@ -161,6 +161,7 @@ class ClusterOfProcesses:
                 "broker.id": str(number),
                 "log.dirs": str(directory / f"data-{number}"),
                 "log.flush.policy": "os",
+                "log.dir.ballast.bytes": "0",
                 "offsets.topic.replication.factor": str(min(3, brokers)),
                 **(properties or {}),
             }
