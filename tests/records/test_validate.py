@@ -4,19 +4,27 @@ from typing import Any
 
 import pytest
 
+from moldau.core.clock import ManualClock
 from moldau.core.files import Buffer
 from moldau.core.invariants import InvariantError
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records import legacy
 from moldau.records.batch import BODY_START, Record, build_batch, iter_records, read_header, split_batches, stamp
-from moldau.records.compression import Codec
+from moldau.records.compression import Codec, compress
+from moldau.records.legacy import encode_message
 from moldau.records.validate import (
+    ALLOWANCE_MS,
+    ALLOWED_BYTES,
+    ALLOWED_RECORDS,
     COMPRESSED_RECORDS_MAX,
     RECORD_BYTES_MIN,
+    SET_MESSAGES_MAX,
     TIMESTAMP_UNLIMITED_MS,
+    Allowance,
     AppendRules,
     InvalidRecordsError,
     PreparedBatch,
+    RecordsToOpen,
     prepare_for_append,
     prepare_own_batch,
 )
@@ -193,6 +201,48 @@ def test_too_many_records_are_refused_before_they_are_opened() -> None:
     with pytest.raises(ApiError) as error:
         prepare(batch, is_compacted=True)
     assert error.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_too_many_messages_are_refused_before_all_are_converted() -> None:
+    message = encode_message(Record(0, T, b"k", b""), 1, 0)
+    data = encode_message(
+        Record(0, T, None, bytes(compress(Codec.GZIP, message * (SET_MESSAGES_MAX + 1)))), 1, Codec.GZIP
+    )
+    with pytest.raises(ApiError) as error:
+        prepare(data, produce_version=2, max_message_bytes=len(data))
+    assert error.value.code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+@pytest.mark.parametrize("version", [2, 11])
+def test_what_an_allowance_does_not_cover_comes_out_the_same(version: int, is_compacted: bool) -> None:
+    """With work done at once or elsewhere, each case is stored or refused alike."""
+    rules = AppendRules(1 << 20, compression_type="gzip", is_compacted=is_compacted)
+    for case in CASES.values():
+        generous, spent = Allowance(ManualClock()), Allowance(ManualClock())
+        spent.take(spent.bytes_left, spent.records_left)
+        outcomes = [outcome_of(case.data, rules, version, allowance) for allowance in (None, generous, spent)]
+        assert outcomes[0] == outcomes[1] == outcomes[2], case.name
+
+
+def outcome_of(data: bytes, rules: AppendRules, version: int, allowance: Allowance | None) -> object:
+    try:
+        try:
+            return stored(prepare_for_append(data, rules, version, NOW, allowance))
+        except RecordsToOpen as to_open:
+            return stored(to_open.work())
+    except ApiError as error:
+        return error.code
+
+
+def test_an_allowance_is_filled_up_again() -> None:
+    clock = ManualClock()
+    allowance = Allowance(clock)
+    assert allowance.take(ALLOWED_BYTES, ALLOWED_RECORDS)
+    clock.advance(ALLOWANCE_MS - 1)
+    assert not allowance.take(1)
+    clock.advance(1)
+    assert allowance.take(1, 1)
 
 
 def test_batches_of_our_own_are_taken_as_they_are() -> None:

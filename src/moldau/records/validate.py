@@ -65,6 +65,8 @@ RECORD_BYTES_MIN = 7
 """Length, attributes, two deltas, no key, no value, no headers: a byte each."""
 COMPRESSED_RECORDS_MAX = DECOMPRESSED_BYTES_MAX // RECORD_BYTES_MIN
 """How many a compressed batch can hold is not known without opening it; more than this nobody could open."""
+SET_MESSAGES_MAX = 100_000
+"""Of the old formats: each takes ten times as long as a record of a batch."""
 ALLOWANCE_MS = 100
 ALLOWED_BYTES = 64 * 1024
 """Messages of the old formats have 26 bytes at least and take 6 us each: 15 ms."""
@@ -349,6 +351,9 @@ class _NewRecords:
 
     def __iter__(self) -> Iterator[tuple[int, bool]]:
         for index, message in enumerate(self._messages):
+            if index == SET_MESSAGES_MAX:
+                reason = f"more than {SET_MESSAGES_MAX} messages in one set"
+                raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, reason)
             record = message.record
             if index == 0:
                 self._base_timestamp = record.timestamp
