@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -80,6 +82,11 @@ def test_a_loop_that_waits_without_working_is_not_accused(caplog: pytest.LogCapt
 
     with caplog.at_level(logging.INFO, logger="moldau"):
         assert asyncio.run(main()).stalls == []
+
+
+def test_looking_at_a_busy_thread_does_no_harm() -> None:
+    command = [sys.executable, "-m", "tests.broker.watchdog_stress", "2"]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 0
 
 
 def test_the_watchdog_can_be_switched_off() -> None:

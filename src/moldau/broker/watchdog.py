@@ -6,14 +6,22 @@ an idle broker a look without a switch to the loop. The figures are never too hi
 
 A loop that waits for a processor, or for a disk, stands still as well, but not because of what it was asked to do. So
 both times are told: how long it took, and how long the loop's thread was at work in it. Only work is a warning.
+
+Law: while a stack is looked at, the thread that it belongs to does not run. The interpreter lock sees to that, unless
+something in between lets go of it: a finalizer that closes a file, say. So no garbage is collected meanwhile, and the
+variables of a call are asked for once, as asking again drops what was found before. Otherwise a call may end while its
+frame is being read, and the process with it (seen: a null pointer in `frame.f_locals`).
 """
 
 import asyncio
+import gc
 import logging
 import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Final, NamedTuple
 
@@ -34,6 +42,9 @@ BUSY_S: Final = 0.001
 
 STALLS_KEPT_MAX: Final = 100
 CALLS_NAMED_MAX: Final = 8
+
+_looking = threading.Lock()
+"""Collection is switched off and on for the whole process, in which there may be several brokers."""
 
 
 class Stall(NamedTuple):
@@ -57,6 +68,7 @@ class Watchdog:
         self._worked = 0.0
         self._asked_at: tuple[float, float] | None = None  # and the processor time of the loop's thread then
         self._seen = ""
+        self._requests: dict[int, str] = {}  # what calls were found to work on since the loop was asked
         self._below: CodeType | None = None  # what runs the loop, at the bottom of its thread's stack
         self._stalls: deque[Stall] = deque(maxlen=STALLS_KEPT_MAX)
         self.longest_work_ms = 0.0
@@ -94,11 +106,12 @@ class Watchdog:
 
     def _is_inside(self) -> bool:
         """Whether the loop is in a function of ours although it did not work: it waits for a file, say."""
-        frame = sys._current_frames().get(self._loop_thread)
-        return frame is not None and frame.f_code is not self._below and _is_ours(frame)
+        with stack_of(self._loop_thread) as frame:
+            return frame is not None and frame.f_code is not self._below and _is_ours(frame)
 
     def _ask(self, worked: float) -> None:
         self._answered, self._seen = False, ""
+        self._requests.clear()
         self._asked_at = (time.monotonic(), worked)
         try:
             self._loop.call_soon_threadsafe(self._answer)
@@ -114,9 +127,9 @@ class Watchdog:
             self._below = None if caller is None else caller.f_code
 
     def _look(self) -> None:
-        frame = sys._current_frames().get(self._loop_thread)
-        if frame is not None and not self._answered:
-            self._seen = cause_of(frame, self._below) or self._seen
+        with stack_of(self._loop_thread) as frame:
+            if frame is not None and not self._answered:
+                self._seen = cause_of(frame, self._below, self._requests) or self._seen
 
     def _judge(self) -> None:
         """How long the last answer took; once for each."""
@@ -135,16 +148,29 @@ class Watchdog:
             log.info("the event loop waited for %.0f ms, %.0f ms at work: %s", elapsed_ms, worked_ms, cause)
 
 
-def cause_of(frame: FrameType, below: CodeType | None = None) -> str:
+@contextmanager
+def stack_of(thread: int) -> Iterator[FrameType | None]:
+    """The innermost call of a thread, to be looked at in this block only."""
+    with _looking:
+        is_collected = gc.isenabled()
+        gc.disable()
+        try:
+            yield sys._current_frames().get(thread)
+        finally:
+            if is_collected:
+                gc.enable()
+
+
+def cause_of(frame: FrameType, below: CodeType | None, requests: dict[int, str]) -> str:
     """What a thread is doing: the request, where there is one, and the functions of ours, the outermost first; those
-    that are not above `below` do not count."""
+    that are not above `below` do not count. `requests` has what was found before, by the id of the call's frame."""
     calls: list[str] = []
     request = ""
     outer: FrameType | None = frame
     while outer is not None and outer.f_code is not below:
         if _is_ours(outer):
             calls.append(_call(outer))
-            request = _request(outer) or request
+            request = _request(outer, requests) or request
         outer = outer.f_back
     chain = " > ".join(calls[: CALLS_NAMED_MAX - 1][::-1])
     if len(calls) >= CALLS_NAMED_MAX:
@@ -165,12 +191,21 @@ def _call(frame: FrameType) -> str:
     return f"{module.rpartition('.')[2]}.{code.co_qualname}:{frame.f_lineno}"
 
 
-def _request(frame: FrameType) -> str:
-    """The request that a frame of the stack works on. The dispatcher is asked for its variables only here."""
-    if frame.f_code is Dispatcher.dispatch.__code__:
-        known = frame.f_locals
-        return describe(known["frame"], known["peer"])
-    context = frame.f_locals.get("context")
+def _request(frame: FrameType, requests: dict[int, str]) -> str:
+    """The request that a frame of the stack works on."""
+    code = frame.f_code
+    if code is not Dispatcher.dispatch.__code__ and "context" not in code.co_varnames:
+        return ""
+    found = requests.get(id(frame))
+    if found is None:
+        found = requests[id(frame)] = _found_in(frame.f_locals)
+    return found
+
+
+def _found_in(variables: Mapping[str, object]) -> str:
+    frame, peer, context = (variables.get(name) for name in ("frame", "peer", "context"))
+    if isinstance(peer, Peer) and isinstance(frame, bytes | memoryview):
+        return describe(frame, peer)
     if isinstance(context, RequestContext):
         return f"a request v{context.api_version} of client {context.client_id!r} at {context.client_host}"
     return ""
