@@ -130,7 +130,7 @@ def test_kill_9_in_the_middle_of_commits_loses_none_that_was_acknowledged(tmp_pa
 
 
 def test_kafkas_tool_reads_our_offsets(tmp_path: Path, kafka_classpath: str) -> None:
-    with broker(data=tmp_path) as running:
+    with broker({"offsets.topic.num.partitions": "50"}, data=tmp_path) as running:
         make_topic(running.bootstrap)
         with simple_consumer(running.bootstrap) as consumer:
             consumer.commit(offsets=[TopicPartition(TOPIC, 2, 77, "a note")], asynchronous=False)
