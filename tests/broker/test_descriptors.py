@@ -46,6 +46,7 @@ class Traffic:
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._topic = topic
+        make(bootstrap, topic, 1)
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "enable.idempotence": True, "batch.num.messages": 10}
         )
