@@ -67,8 +67,10 @@ def test_a_cluster_of_an_earlier_version_is_known_by_its_brokers(tree: Tree) -> 
 
 
 def test_a_directory_above_another_brokers_is_refused(tree: Tree) -> None:
-    tree.broker("/d/kafka-logs", 7)
-    assert "kafka-logs, the data directory of broker 7" in tree.refusal("/d")
+    tree.broker("/d/broker-7", 7)
+    assert "broker-7, the data directory of broker 7" in tree.refusal("/d")
+    assert "moldau serve --data /d/broker-7" in tree.refusal("/d")
+    tree.accepts("/d/broker-7")
 
 
 def test_a_directory_inside_another_brokers_is_refused(tree: Tree) -> None:

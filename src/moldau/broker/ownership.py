@@ -17,6 +17,7 @@ from moldau.log.data_directory import LOCK_FILE, META_PROPERTIES_FILE, Directory
 CLUSTER_FILE = "cluster.properties"
 """Marks the directory above the data directories of `serve --brokers N`."""
 REPLACED_SUFFIX = ".replaced"
+SEVERAL = 2
 
 _BROKER_NAME = re.compile(r"broker-[0-9]+")
 _RENAMED_NAME = re.compile(r"(?P<name>.+-[0-9]+)\.[0-9a-f]{32}-stray")
@@ -74,7 +75,7 @@ def brokers_in(path: str, files: Files) -> int:
     known = sum(1 for name in inside if _BROKER_NAME.fullmatch(name))
     if files.exists(mark):
         count = parse_properties(files.read(mark).decode(errors="replace")).get("brokers", "")
-        return max(int(count) if count.isascii() and count.isdecimal() else 1, known)
+        return max(int(count) if count.isascii() and count.isdecimal() else SEVERAL, known)
     return known
 
 
@@ -187,15 +188,18 @@ def _check_inside(path: str, real: str, files: Files) -> None:
     """No broker's directory is in it."""
     inside = _brokers_inside(real, files)
     _refuse_renamed(renamed_in(path, files) if inside else [])
-    if files.exists(f"{real}/{CLUSTER_FILE}") or inside:
-        count = brokers_in(real, files)
-        if count:
-            raise DirectoryError(
-                f"{path} is the directory of a cluster of {count} brokers: start them with "
-                f"`moldau serve --brokers {count} --data {path}`, or choose another directory for one broker"
-            )
+    count = brokers_in(real, files)
+    if count > 1:
+        raise DirectoryError(
+            f"{path} is the directory of a cluster of {count} brokers: start them with "
+            f"`moldau serve --brokers {count} --data {path}`, or choose another directory for one broker"
+        )
+    if inside:
         owner = _owner(f"{real}/{inside[0]}", files)
-        raise DirectoryError(f"{path} holds {inside[0]}, the data directory of broker {owner}: choose another one")
+        raise DirectoryError(
+            f"{path} holds {inside[0]}, the data directory of broker {owner}: start that with "
+            f"`moldau serve --data {path}/{inside[0]}`, or choose another directory"
+        )
 
 
 def _check_above(path: str, real: str, files: Files, names_store: bool) -> None:
