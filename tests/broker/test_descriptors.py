@@ -20,6 +20,7 @@ WIDE_FILES_MAX = 128
 PARTITIONS = 160
 TIMEOUT_S = 30.0
 API_VERSIONS = 18
+SOON_AGAIN = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 20}
 WIDE = {"log.flush.policy": "os"}  # so many syncs would be the most of what the test takes
 BUSY = {
     # Small and often, so that files are made, opened, and checkpoints written all the time.
@@ -51,7 +52,7 @@ class Traffic:
             {"bootstrap.servers": bootstrap, "enable.idempotence": True, "batch.num.messages": 10}
         )
         settings = {"bootstrap.servers": bootstrap, "group.id": f"of-{topic}", "auto.offset.reset": "earliest"}
-        self._consumer = Consumer({**settings, "enable.auto.commit": False})
+        self._consumer = Consumer({**settings, **SOON_AGAIN, "enable.auto.commit": False})
         self._consumer.subscribe([topic])
         self._sent = 0
         self._errors: list[object] = []
@@ -138,7 +139,7 @@ def test_more_partitions_than_descriptors_are_served_now_and_after_a_restart(tmp
 
 
 def make(bootstrap: str, topic: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **SOON_AGAIN})
     admin.create_topics([NewTopic(topic, partitions)])[topic].result(TIMEOUT_S)
 
 
