@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
@@ -125,6 +125,12 @@ def outcome(answer: ProduceResponse) -> list[tuple[int, int]]:
     return [(each.error_code, each.base_offset) for each in answer.responses[0].partition_responses]
 
 
+def until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LONG_S
+    while not happened():
+        assert time.monotonic() < deadline
+
+
 def end_offset(asking: RawClient) -> int:
     asked = ListOffsetsPartition(partition_index=0, timestamp=-1)
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[asked])])
@@ -215,9 +221,7 @@ def test_a_batch_is_appended_whoever_waits_for_it() -> None:
             send_produce(leaving, 8, produce(build_batch([Record(0, YEAR_MS, b"k", b"v")]), acks=1), 8)
             assert outcome(leaving.answer(PRODUCE, 8, ProduceResponse, 8)) == [(0, 50_000)]
             send_produce(leaving, 8, produce(batch, acks=0))
-        deadline = time.monotonic() + LONG_S
-        while end_offset(asking) < 100_001:
-            assert time.monotonic() < deadline
+        until(lambda: end_offset(asking) == 100_001)
 
 
 def test_an_error_found_while_opening_closes_a_connection_without_acks() -> None:
@@ -243,8 +247,7 @@ def offsets_in(told: PartitionData) -> list[int]:
     return [record.offset for record in read_message_set(told.records)]
 
 
-@pytest.mark.parametrize("codec_name", ["none", "lz4"])
-@pytest.mark.parametrize("version", [0, 3])
+@pytest.mark.parametrize(("version", "codec_name"), [(0, "none"), (3, "lz4")])
 def test_an_old_consumer_gets_all_records_and_the_loop_is_not_held(version: int, codec_name: str) -> None:
     """A batch may be larger than what one answer opens: then its answers end inside it."""
     batches = [70_000, 3, 60_000]
@@ -316,3 +319,13 @@ def test_patterns_over_many_topics_do_not_hold_the_loop() -> None:
                     asked[member] = heartbeat(None, member, answer.member_epoch)
                     if answer.assignment is not None and len(answer.assignment.topic_partitions) > len(names):
                         del asked[member]
+
+
+def test_an_old_consumer_that_is_gone_waits_for_nothing() -> None:
+    with broker() as kafka, client(kafka) as asking:
+        make_topic(asking)
+        waiters = kafka._inner.broker.services.replicas.get("t", 0).waiters
+        with client(kafka) as leaving:
+            leaving.send(request_frame(FETCH, 2, codec.encode(old_fetch(0, max_wait_ms=2**31 - 1), 2)))
+            until(lambda: len(waiters) == 1)
+        until(lambda: not waiters)
