@@ -1,7 +1,7 @@
 """The thread that opens records: look-ups by time, old formats, batches of compacted topics, regular expressions.
 
 One thread, so that what is decompressed is in memory once, however many connections want something opened: at most
-`OPENED_BYTES_MAX`, twice while it is put together, and what is made of it. Jobs are run in the order in which they
+`opened_bytes_max`, twice while it is put together, and what is made of it. Jobs are run in the order in which they
 come, and each is bounded by its own budget. How many may wait is bounded by the connections: each has one that holds
 its order, or as many as it may have requests in flight.
 """

@@ -17,7 +17,7 @@ from moldau.log.scan import iter_headers
 from moldau.log.segment import NO_TIMESTAMP, Segment
 from moldau.protocol.errors import ApiError
 from moldau.records.batch import MAGIC_V2, BatchHeader, records_data
-from moldau.records.compression import OPENED_BYTES_MAX
+from moldau.records.compression import opened_bytes_max
 from moldau.records.record import outline_records
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _outlines(file: File, position: int, header: BatchHeader, left: RecordsLeft)
         return iter([(header.max_timestamp, base_offset)])
     if not left.take(count):
         return None
-    data = records_data(file.read_at(position, header.size), header, limit=OPENED_BYTES_MAX)
+    data = records_data(file.read_at(position, header.size), header, limit=opened_bytes_max(header.size))
     outlines = outline_records(data, count)
     if header.is_log_append_time:
         return ((header.max_timestamp, base_offset + delta) for _, delta, _ in outlines)

@@ -15,8 +15,8 @@ from moldau.protocol.errors import ApiError, ErrorCode
 # A producer limits what it puts into one batch before compression (max.request.size, 1 MiB unless set): this is far
 # past it, and what opening one batch may cost a broker at most.
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
-OPENED_BYTES_MAX = 32 * 1024 * 1024
-"""What one request may make a broker decompress at a time: while the pieces are put together it is held twice."""
+OPENED_BYTES_MAX = 16 * 1024 * 1024
+OPENED_RATIO_MAX = 4
 
 _T = TypeVar("_T")
 _MASK = 0xFFFFFFFF
@@ -57,6 +57,14 @@ class DecompressedTooLargeError(ApiError):
 
     def __init__(self, limit: int) -> None:
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, f"decompressed records are larger than {limit} bytes")
+
+
+def opened_bytes_max(size: int) -> int:
+    """What a batch of this size may make a broker hold for a request; twice that while the pieces are put together.
+
+    Small ones may be compressed as well as they like. Whoever lets larger batches in lets them be larger inside, too.
+    """
+    return min(DECOMPRESSED_BYTES_MAX, max(OPENED_BYTES_MAX, OPENED_RATIO_MAX * size))
 
 
 def compress(codec: int, data: Buffer) -> Buffer:

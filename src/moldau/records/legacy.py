@@ -32,12 +32,12 @@ from moldau.records.batch import (
 )
 from moldau.records.compression import (
     DECOMPRESSED_BYTES_MAX,
-    OPENED_BYTES_MAX,
     Codec,
     compress,
     compress_lz4_v0,
     decompress,
     decompress_lz4_v0,
+    opened_bytes_max,
 )
 from moldau.records.record import Record, RecordFormatError
 
@@ -227,7 +227,7 @@ class DownConversion:
             return frame
         if frame[MAGIC_POSITION] == MAGIC_V2:
             return self._batch(frame, from_offset)
-        records = list(read_message_set(frame, limit=OPENED_BYTES_MAX))
+        records = list(read_message_set(frame, limit=opened_bytes_max(len(frame))))
         self._records_left -= len(records)
         return build_message_set(records, magic=self._magic, codec=read_message(frame).codec)
 
@@ -241,7 +241,7 @@ class DownConversion:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, reason)
         check_count(header.record_count)
         is_whole = header.record_count <= self._records_left
-        records = iter_records(batch, limit=OPENED_BYTES_MAX)
+        records = iter_records(batch, limit=opened_bytes_max(len(batch)))
         if header.codec == Codec.NONE or not is_whole:
             records = (record for record in records if record.offset >= from_offset)
         kept = list(islice(records, self._records_left))

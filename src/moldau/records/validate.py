@@ -47,10 +47,10 @@ from moldau.records.batch import (
 from moldau.records.compression import (
     CODECS_BY_NAME,
     DECOMPRESSED_BYTES_MAX,
-    OPENED_BYTES_MAX,
     Codec,
     DecompressedTooLargeError,
     compress,
+    opened_bytes_max,
 )
 from moldau.records.crc import crc32c
 from moldau.records.record import RecordOutline, encode_record_into, outline_records
@@ -287,18 +287,17 @@ def _prepare_v2(
     if rules.is_compacted or target != header.codec:
         legacy.check_count(header.record_count)
         _take(allowance, len(view), header.record_count)
-        data = _opened(lambda limit: records_data(view, header, limit=limit), rules, allowance)
+        data = _opened(lambda limit: records_data(view, header, limit=limit), len(view), allowance)
         return _prepare_opened(view, header, data, target, rules, now_ms)
     first = header.max_timestamp if header.is_log_append_time else header.base_timestamp
     _check_records(((first, True), (header.max_timestamp, True)), rules, now_ms)
     return _stored(view, header, _final_header(header, target, header.max_timestamp, rules, now_ms), None)
 
 
-def _opened(decompress_within: Callable[[int], Buffer], rules: AppendRules, allowance: Allowance | None) -> Buffer:
+def _opened(decompress_within: Callable[[int], Buffer], size: int, allowance: Allowance | None) -> Buffer:
     """What is in a batch, if that is not more than may be held."""
     if allowance is None:
-        # Whoever lets larger batches in lets them be larger inside, too.
-        return decompress_within(min(DECOMPRESSED_BYTES_MAX, max(OPENED_BYTES_MAX, 2 * rules.max_message_bytes)))
+        return decompress_within(opened_bytes_max(size))
     try:
         data = decompress_within(allowance.bytes_left)
     except DecompressedTooLargeError:
@@ -331,7 +330,7 @@ def _prepare_message_set(data: Buffer, rules: AppendRules, now_ms: int, allowanc
     else:
         if any(True for _ in rest):
             raise _not_alone()
-        inner = _opened(partial(legacy.decompressed, message), rules, allowance)
+        inner = _opened(partial(legacy.decompressed, message), len(first), allowance)
         records = _NewRecords(legacy.inner_messages(message, inner))
     max_timestamp = _check_records(records, rules, now_ms)
     codec = rules.target_codec(message.codec)
