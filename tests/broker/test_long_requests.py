@@ -8,6 +8,7 @@ from moldau.broker.watchdog import Watchdog
 from moldau.handlers.pieces import Pieces
 from moldau.protocol import codec
 from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from moldau.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -24,7 +25,7 @@ from moldau.protocol.messages.k32_describe_configs import (
 from moldau.testing import BrokerInThread, broker
 from tests.broker.raw import RawClient, request_frame
 
-LIST_OFFSETS, METADATA, API_VERSIONS, DESCRIBE_CONFIGS = 2, 3, 18, 32
+FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, DESCRIBE_CONFIGS = 1, 2, 3, 18, 32
 TOPIC, TOPIC_TYPE = "the-topic", 2
 
 
@@ -89,6 +90,17 @@ def test_a_request_in_pieces_has_one_answer(client: RawClient) -> None:
     told = [[each.partition_index for each in topic.partitions] for topic in answer.topics]
     assert told == [list(range(20_000))] * 2
     assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def test_a_fetch_of_fifty_thousand_partitions_is_answered(client: RawClient) -> None:
+    partitions = [FetchPartition(partition=index, partition_max_bytes=1000) for index in range(50_000)]
+    for max_wait_ms in (0, 1):
+        request = FetchRequest(topics=[FetchTopic(topic=TOPIC, partitions=partitions)], max_wait_ms=max_wait_ms)
+        answer = client.ask(FETCH, 11, request, FetchResponse)
+        told = {each.partition_index: each.error_code for each in answer.responses[0].partitions}
+        assert len(told) == 50_000
+        assert told[0] == ErrorCode.NONE
+        assert told[1] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_what_is_asked_again_and_again_is_told_once_where_the_answer_is_large(client: RawClient) -> None:

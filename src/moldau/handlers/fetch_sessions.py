@@ -12,6 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 from moldau.handlers.replica_sessions import ReplicaSessions
+from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest
 
@@ -111,11 +112,27 @@ class FetchSessions:
         uses_topic_ids = api_version >= FETCH_BY_TOPIC_ID
         if request.session_epoch > FIRST_EPOCH:
             return self._continue(request, uses_topic_ids, now_ms)
-        if request.session_id != NO_SESSION:
-            self._drop(request.session_id)
         wanted: dict[tuple[TopicKey, int], Wanted] = {}
         for key, partition in _requested(request, uses_topic_ids):
             _set(wanted, key, partition)
+        return self._begin(request, uses_topic_ids, wanted, now_ms)
+
+    async def plan_in_turns(self, request: FetchRequest, api_version: int, now_ms: int, turns: Turns) -> Plan:
+        """The same for a request with very many partitions. One that changes a session as much has to begin anew."""
+        uses_topic_ids = api_version >= FETCH_BY_TOPIC_ID
+        if request.session_epoch > FIRST_EPOCH:
+            self._drop(request.session_id)
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "so many partitions are a session of their own")
+        wanted: dict[tuple[TopicKey, int], Wanted] = {}
+        async for key, partition in turns.each(_requested(request, uses_topic_ids)):
+            _set(wanted, key, partition)
+        return self._begin(request, uses_topic_ids, wanted, now_ms)
+
+    def _begin(
+        self, request: FetchRequest, uses_topic_ids: bool, wanted: dict[tuple[TopicKey, int], Wanted], now_ms: int
+    ) -> Plan:
+        if request.session_id != NO_SESSION:
+            self._drop(request.session_id)
         session = None
         if request.session_epoch == FIRST_EPOCH and wanted:
             session = self._open(uses_topic_ids, wanted, now_ms)

@@ -18,10 +18,11 @@ Answers at once when `min_bytes` are there, or when a partition has an error to 
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import cast
 
+from moldau.cluster.changes import chunks
 from moldau.core.files import FileRegion
 from moldau.handlers import replica_fetch
 from moldau.handlers.consumer_repeats import VERSION_MIN as CONSUMER_FETCH_VERSION_MIN
@@ -34,6 +35,7 @@ from moldau.handlers.later import Later
 from moldau.handlers.replica_repeats import VERSION as REPLICA_FETCH_VERSION
 from moldau.handlers.replica_repeats import ReplicaRepeats
 from moldau.handlers.replica_selection import THE_LEADER, preferred_read_replica
+from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.framing import Frame
 from moldau.protocol.messages.k01_fetch import (
@@ -61,13 +63,22 @@ FETCH_TELLS_ADDRESSES = 16  # KIP-951
 MESSAGE_SET_V1 = 2  # KIP-32
 
 READ_COMMITTED = 1
+PARTITIONS_AT_ONCE_MAX = 1000
+"""Looked into without a pause: some 5 ms."""
+
+PARTITIONS_IN_A_TURN = 200
+PARTITIONS_PLANNED_AT_ONCE_MAX = 10_000
+"""Noted as wanted without a pause: some 10 ms."""
 
 
 def handle(
     request: FetchRequest, context: RequestContext
 ) -> FetchResponse | DelayedFetch[FetchResponse] | Awaitable[FetchResponse]:
     services = context.services
+    count = sum(len(topic.partitions) for topic in request.topics)
     sender = _follower(request, context.api_version)
+    if count > PARTITIONS_PLANNED_AT_ONCE_MAX and sender.replica_id < 0:
+        return _planned_in_turns(request, context)
     if sender.replica_id >= 0:
         return replica_fetch.handle(request, context, sender)
     try:
@@ -75,6 +86,8 @@ def handle(
     except ApiError as error:
         return FetchResponse(error_code=error.code)
     fetch = _Fetch(request, context, plan)
+    if len(plan.wanted) > PARTITIONS_AT_ONCE_MAX:
+        return _in_turns(fetch, request.max_wait_ms, context.api_version)
     fetch.read()
     if context.api_version < FETCH_BATCHES_V2:
         return _converted(fetch, request.max_wait_ms)
@@ -86,16 +99,42 @@ def handle(
 async def _converted(fetch: "_Fetch", max_wait_ms: int) -> FetchResponse:
     """The answer in an old format. Being a coroutine it is the only one of its connection that takes memory."""
     if not fetch.is_enough and max_wait_ms > 0:
-        delayed = fetch.delayed(max_wait_ms)
-        grown = asyncio.get_running_loop().create_future()
-        delayed.then(lambda: None if grown.done() else grown.set_result(None))
-        try:
-            await grown
-        finally:
-            delayed.cancel()
+        await _grown(fetch, max_wait_ms)
         fetch.read_again()
     await fetch.convert()
     return fetch.answer()
+
+
+async def _planned_in_turns(request: FetchRequest, context: RequestContext) -> FetchResponse:
+    services, version = context.services, context.api_version
+    try:
+        plan = await services.fetch_sessions.plan_in_turns(request, version, services.clock.monotonic_ms(), Turns())
+    except ApiError as error:
+        return FetchResponse(error_code=error.code)
+    return await _in_turns(_Fetch(request, context, plan), request.max_wait_ms, version)
+
+
+async def _in_turns(fetch: "_Fetch", max_wait_ms: int, version: int) -> FetchResponse:
+    """The answer about very many partitions; others are served in between."""
+    turns = Turns()
+    await fetch.read_in_turns(turns)
+    if not fetch.is_enough and max_wait_ms > 0:
+        await _grown(fetch, max_wait_ms)
+        await fetch.read_in_turns(turns)
+    if version < FETCH_BATCHES_V2:
+        await fetch.convert()
+    return await fetch.answer_in_turns(turns)
+
+
+async def _grown(fetch: "_Fetch", max_wait_ms: int) -> None:
+    """Returns when there is more, or when the time is up."""
+    delayed = fetch.delayed(max_wait_ms)
+    grown = asyncio.get_running_loop().create_future()
+    delayed.then(lambda: None if grown.done() else grown.set_result(None))
+    try:
+        await grown
+    finally:
+        delayed.cancel()
 
 
 def repeats(context: RequestContext, respond: Respond) -> "FetchRepeats | None":
@@ -148,7 +187,18 @@ def _follower(request: FetchRequest, version: int) -> replica_fetch.Sender:
 class _Fetch:
     """One request on its way to its answer."""
 
-    __slots__ = ("_context", "_plan", "_request", "_results", "bytes_read", "failed", "moved_to", "partitions")
+    __slots__ = (
+        "_context",
+        "_limit",
+        "_min_one_batch",
+        "_plan",
+        "_request",
+        "_results",
+        "bytes_read",
+        "failed",
+        "moved_to",
+        "partitions",
+    )
 
     def __init__(self, request: FetchRequest, context: RequestContext, plan: Plan) -> None:
         self._request = request
@@ -166,10 +216,26 @@ class _Fetch:
 
     def read(self) -> None:
         """Look into every wanted partition, within the limits."""
-        request, version = self._request, self._context.api_version
-        limit = min(request.max_bytes, self._context.services.config.int("fetch.max.bytes"))
-        min_one_batch = version >= FETCH_CUTS_SOFTLY
-        for wanted in self._plan.wanted:
+        self._begin()
+        self._read_some(self._plan.wanted)
+
+    async def read_in_turns(self, turns: Turns) -> None:
+        """The same of very many."""
+        self._begin()
+        for some in chunks(self._plan.wanted, PARTITIONS_IN_A_TURN):
+            self._read_some(some)
+            await turns.give_way()
+
+    def _begin(self) -> None:
+        self._results.clear()
+        self.partitions.clear()
+        self.bytes_read = 0
+        self._limit = min(self._request.max_bytes, self._context.services.config.int("fetch.max.bytes"))
+        self._min_one_batch = self._context.api_version >= FETCH_CUTS_SOFTLY
+
+    def _read_some(self, some: Sequence[Wanted]) -> None:
+        limit, min_one_batch = self._limit, self._min_one_batch
+        for wanted in some:
             result = self._read_partition(wanted, limit, min_one_batch)
             self._results.append((wanted, result))
             size = len(result.records) if result.records else 0
@@ -177,12 +243,10 @@ class _Fetch:
                 self.bytes_read += size
                 limit = max(0, limit - size)
                 min_one_batch = False
+        self._limit, self._min_one_batch = limit, min_one_batch
 
     def read_again(self) -> FetchResponse:
         """The answer after waiting."""
-        self._results.clear()
-        self.partitions.clear()
-        self.bytes_read = 0
         self.read()
         return self.answer()
 
@@ -305,16 +369,34 @@ class _Fetch:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Fetch v{FETCH_ZSTD} or later")
 
     def answer(self) -> FetchResponse:
-        session = self._plan.session
+        topics: list[FetchableTopicResponse] = []
+        self._tell(self._results, topics, None)
+        return self._response(topics)
+
+    async def answer_in_turns(self, turns: Turns) -> FetchResponse:
         topics: list[FetchableTopicResponse] = []
         last: object = None
-        for wanted, result in self._results:
+        for some in chunks(self._results, PARTITIONS_IN_A_TURN):
+            last = self._tell(some, topics, last)
+            await turns.give_way()
+        return self._response(topics)
+
+    def _tell(
+        self, results: Sequence[tuple[Wanted, PartitionData]], topics: list[FetchableTopicResponse], last: object
+    ) -> object:
+        """Put what there is to tell into `topics`, the last of which is `last`; returns which is the last then."""
+        session = self._plan.session
+        for wanted, result in results:
             if session is not None and not self._is_news(wanted, result):
                 continue
             if wanted.topic != last:
                 last = wanted.topic
                 topics.append(self._topic(wanted))
             topics[-1].partitions.append(result)
+        return last
+
+    def _response(self, topics: list[FetchableTopicResponse]) -> FetchResponse:
+        session = self._plan.session
         return FetchResponse(
             session_id=session.id if session else NO_SESSION, responses=topics, node_endpoints=self._node_endpoints()
         )
