@@ -29,7 +29,7 @@ UV := $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 
-.PHONY: help setup tools eras eras-tools test faults power-cuts lint format demo bench bench-pipelines docs lock clean
+.PHONY: help setup tools eras eras-tools test faults hostile power-cuts lint format demo bench bench-pipelines docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ test: setup tools lint ## everything that CI checks: lint, types, layers, and th
 	$(if $(ARGS),$(BIN)/pytest $(ARGS),$(BIN)/pytest -m alone)
 	$(if $(ARGS),,$(BIN)/pytest -m 'not alone' -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/pipelines)
 	$(if $(ARGS),,$(BIN)/pytest tests/pipelines -n $(WORKERS) --dist loadfile --no-loadscope-reorder)
+
+hostile: setup ## the worst frames of every API key and version against a broker that others use; wants a quiet machine
+	HOSTILE_FRAMES=all $(BIN)/pytest tests/broker/test_hostile_frames.py
 
 faults: setup tools ## half an hour of faults against three brokers, then the same over ZooKeeper; kills of a pipeline (ARGS='--seed N' runs one again; what went wrong is kept in build/faults)
 	$(BIN)/python -m tests.faults.schedule --keep build/faults $(or $(ARGS),--minutes 30)

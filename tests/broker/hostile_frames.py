@@ -6,12 +6,15 @@ are as many, all of them asking for what is there.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from moldau.handlers import registry
 from moldau.protocol import codec
 from moldau.protocol.apis import find, request_type
+from moldau.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.protocol.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from moldau.protocol.schema import RECORDS, STRING, UUID, Array, Field, Message, Primitive, Struct
 from moldau.records.batch import Record, build_batch
 from moldau.records.compression import Codec
@@ -20,9 +23,11 @@ from tests.broker.raw import request_frame
 
 FRAME_BYTES_MAX = 1 << 20
 MARGIN_BYTES = 1024
-TOPIC, DOOMED, GROUP = "victim", "doomed", "group"
-RECORDS_IN_A_BATCH = 400_000
-DELETE_TOPICS = 20
+SAMPLE = 100
+TOPIC, DOOMED, COMPACTED, GROUP = "the-victim", "the-doomed", "compacted", "the-group"
+RECORDS_IN_A_BATCH = 100_000
+LOOK_UPS = 20
+PRODUCE, FETCH, LIST_OFFSETS, DELETE_TOPICS = 0, 1, 2, 20
 
 KINDS = ("smallest", "distinct", "existing")
 
@@ -45,6 +50,7 @@ class World(NamedTuple):
 
     topic_id: bytes
     partitions: int
+    frame_bytes: int = FRAME_BYTES_MAX
 
 
 def served() -> list[tuple[int, int]]:
@@ -53,14 +59,19 @@ def served() -> list[tuple[int, int]]:
     return [(key, version) for key, found in ranges if found for version in range(found[0], found[1] + 1)]
 
 
-def frames(key: int, version: int, world: World) -> Iterator[Hostile]:
+def frames(key: int, version: int, world: World, kinds: Sequence[str] = KINDS) -> Iterator[Hostile]:
     """All that is hostile of one version."""
     message_type = request_type(key)
     for path in _array_paths(message_type, version):
-        for kind in KINDS:
+        for kind in kinds:
             made = _Filling(key, version, world, kind).request(message_type, path)
             yield Hostile(key, version, f"{kind} {'.'.join(path)}", _frame(key, version, made))
-    yield from _lies(key, version, message_type)
+    yield from _lies(key, version, message_type, world.frame_bytes)
+
+
+def harmless(key: int, version: int) -> Hostile:
+    """An empty request."""
+    return Hostile(key, version, "empty", _frame(key, version, request_type(key)()))
 
 
 def _frame(key: int, version: int, request: Message) -> bytes:
@@ -85,16 +96,15 @@ class _Filling:
         self._version = version
         self._world = world
         self._kind = kind
-        self._count = 0
+        self._first: list[dict[str, Any]] = []
 
     def request(self, message_type: type[Message], path: tuple[str, ...]) -> Message:
-        few = self._elements(message_type, path, 1000)
+        few = self._elements(message_type, path, SAMPLE)
         base, more = (len(codec.encode(each, self._version)) for each in (self._elements(message_type, path, 0), few))
-        size = max(1.0, (more - base) / 1000)
-        room = FRAME_BYTES_MAX - MARGIN_BYTES - base
-        count = int(room / size)
+        size = max(1.0, (more - base) / SAMPLE)
+        count = int((self._world.frame_bytes - MARGIN_BYTES - base) / size)
         if self._kind != "smallest":
-            count = min(count, codec.request_elements_max(FRAME_BYTES_MAX) - len(path))
+            count = min(count, codec.request_elements_max(self._world.frame_bytes) - len(path))
         made: Message = self._elements(message_type, path, count)
         return made
 
@@ -120,7 +130,12 @@ class _Filling:
             return self._primitive(name, element, number, nullable=False)
         if self._kind == "smallest":
             return element(**{each: [] for each, row in element.__fields__.items() if _is_array(row, self._version)})
-        return element(**self._values(element, number))
+        if number < 2:  # the first show which fields differ
+            self._first.append(self._values(element, number))
+            return element(**self._first[-1])
+        first, second = self._first[-2:]
+        different = {each: element.__fields__[each] for each in first if first[each] != second[each]}
+        return element(**{**first, **{each: self._value(each, row, number) for each, row in different.items()}})
 
     def _value(self, name: str, row: Field, number: int) -> Any:
         if not isinstance(row.wire, Primitive):
@@ -134,8 +149,8 @@ class _Filling:
             return self._world.topic_id if self._kind == "existing" else number.to_bytes(16, "big")
         if wire is RECORDS or wire.name == "bytes":
             return None if nullable else b""
-        if name == "resource_type":
-            return 2
+        if name in ("resource_type", "acks"):
+            return 2 if name == "resource_type" else 1
         if name in ("partition_index", "partition", "partition_indexes", "index", "partitions", "partition_id"):
             return number % self._world.partitions if self._kind == "existing" else number
         return wire.default if default is None else default
@@ -154,11 +169,11 @@ def _is_array(row: Field, version: int) -> bool:
     return row.is_in(version) and isinstance(row.wire, Array)
 
 
-def _lies(key: int, version: int, message_type: type[Message]) -> Iterator[Hostile]:
+def _lies(key: int, version: int, message_type: type[Message], frame_bytes: int) -> Iterator[Hostile]:
     """What the tables do not describe: wrong counts, cut ends, masses of tagged fields."""
     body = codec.encode(message_type(), version)
     yield Hostile(key, version, "cut off in the middle", request_frame(key, version, body[: len(body) // 2]))
-    filler = b"\x01" * (FRAME_BYTES_MAX - MARGIN_BYTES)
+    filler = b"\x01" * (frame_bytes - MARGIN_BYTES)
     yield Hostile(key, version, "ones", request_frame(key, version, filler))
     yield Hostile(key, version, "zeroes", request_frame(key, version, b"\0" * len(filler)))
     yield Hostile(key, version, "huge counts", request_frame(key, version, b"\x00\x0f\xff\xff" * (len(filler) // 4)))
@@ -169,15 +184,24 @@ def _lies(key: int, version: int, message_type: type[Message]) -> Iterator[Hosti
         yield Hostile(key, version, "tags behind it", request_frame(key, version, body[:-1] + b"\xff\xff\x0f" + filler))
 
 
-def compressed_batch() -> bytes:
-    """Very many records in few bytes."""
-    return build_batch(
-        [Record(offset=n, timestamp=0, key=b"k", value=b"", headers=()) for n in range(RECORDS_IN_A_BATCH)],
-        codec=Codec.ZSTD,
-    )
+def with_records() -> Iterator[Hostile]:
+    """Very many records in few bytes: produced, looked up by time, and fetched in an old format, in this order."""
+    record = Record(offset=0, timestamp=1, key=b"k", value=b"", headers=())
+    records = [record._replace(offset=offset) for offset in range(RECORDS_IN_A_BATCH)]
+    batch = build_batch(records, codec=Codec.ZSTD)
+    old = build_message_set(records[: RECORDS_IN_A_BATCH // 4], magic=1, codec=Codec.GZIP)
+    for topic, title in ((TOPIC, "a batch"), (COMPACTED, "a batch for a compacted topic")):
+        yield Hostile(PRODUCE, 9, title, _produce(9, topic, batch))
+        yield Hostile(PRODUCE, 2, f"{title} in an old format", _produce(2, topic, old))
+    asked = [ListOffsetsPartition(partition_index=0, timestamp=2, max_num_offsets=1)]
+    by_time = ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=asked * LOOK_UPS)])
+    yield Hostile(LIST_OFFSETS, 5, "look-ups by time", _frame(LIST_OFFSETS, 5, by_time))
+    wanted = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)]
+    fetch = FetchRequest(max_bytes=1 << 20, topics=[FetchTopic(topic=TOPIC, partitions=wanted)])
+    for version in (1, 3):
+        yield Hostile(FETCH, version, "in an old format", _frame(FETCH, version, fetch))
 
 
-def compressed_message_set() -> bytes:
-    """The same, of an older format."""
-    records = [Record(offset=n, timestamp=0, key=b"k", value=b"", headers=()) for n in range(RECORDS_IN_A_BATCH // 4)]
-    return build_message_set(records, magic=1, codec=Codec.GZIP)
+def _produce(version: int, topic: str, records: bytes) -> bytes:
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=records)])
+    return _frame(PRODUCE, version, ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data]))

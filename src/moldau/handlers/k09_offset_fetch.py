@@ -25,6 +25,7 @@ from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.groups_access import awaited
 from moldau.handlers.pieces import Pieces
 from moldau.handlers.topics import topic_names_and_ids
+from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k09_offset_fetch import (
     OffsetFetchRequest,
@@ -49,8 +50,9 @@ class _Found(NamedTuple):
     topics: list[list[FetchedOffset]]
 
 
+OF_ONE_GROUP = Pieces("topics", "topics", "partition_indexes", "partitions")
 PIECES = {
-    0: Pieces("topics", "topics", "partition_indexes", "partitions"),
+    0: OF_ONE_GROUP,
     FETCH_MANY_GROUPS: Pieces("groups", "groups", "topics", "topics"),
 }
 
@@ -59,11 +61,29 @@ def handle(
     request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse | Promise[OffsetFetchResponse] | Awaitable[OffsetFetchResponse]:
     if context.api_version >= FETCH_MANY_GROUPS:
+        if any(map(OF_ONE_GROUP.is_long, request.groups)):
+            return _in_turns(request, context)
         groups = all_of([_group_answer(group, request.require_stable, context) for group in request.groups])
         return mapped(groups, lambda answers: OffsetFetchResponse(groups=answers))
     if context.api_version == FETCH_FINDS_NO_COORDINATOR and not context.services.groups.has_topic:
         return _make_topic_then_fetch(request, context)
     return _fetch_one(request, context)
+
+
+async def _in_turns(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    """The answer about very many partitions of a group; others are served in between."""
+    turns, groups = Turns(), []
+    for group in request.groups:
+        whole = OffsetFetchResponseGroup(group_id=group.group_id)
+        for piece in OF_ONE_GROUP.cut(group) if group.topics else [group]:
+            answer = await awaited(_group_answer(piece, request.require_stable, context))
+            if answer.error_code:
+                whole = answer
+                break
+            OF_ONE_GROUP.join(whole, answer)
+            await turns.give_way()
+        groups.append(whole)
+    return OffsetFetchResponse(groups=groups)
 
 
 async def _make_topic_then_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:

@@ -30,7 +30,7 @@ from moldau.protocol.messages.k45_alter_partition_reassignments import (
 Refusals = dict[int, ApiError]
 
 
-PIECES = Pieces("topics", "responses", "partitions", "partitions", elements_max=1000)
+PIECES = Pieces("topics", "responses", "partitions", "partitions", elements_max=200)
 
 
 async def handle(
@@ -74,7 +74,7 @@ def _plan(
         try:
             states[asked.partition_index] = _state(image, topic.name, asked, may_resize)
         except ApiError as error:
-            refusals[asked.partition_index] = error
+            refusals[asked.partition_index] = error.with_traceback(None)  # it would hold all of this in a cycle
     return states, refusals
 
 
@@ -82,6 +82,10 @@ def _state(image: ClusterImage, topic: str, asked: ReassignablePartition, may_re
     index = asked.partition_index
     if asked.replicas is None:
         return cancel(image, topic, index)
+    if len(asked.replicas) > len(image.brokers):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{len(asked.replicas)} replicas on {len(image.brokers)} brokers"
+        )
     new = begin(image, topic, index, asked.replicas)
     size = sum(broker not in new.adding for broker in new.replicas)
     if not may_resize and len(asked.replicas) != size:

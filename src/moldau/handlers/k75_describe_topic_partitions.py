@@ -8,7 +8,8 @@ A leader that is not alive is told as -1 with LEADER_NOT_AVAILABLE.
 Gaps: there are no eligible leader replicas beyond the in-sync ones, so those lists are empty.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from heapq import nsmallest
 
 from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.topic_names import validate_topic_name
@@ -31,8 +32,9 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> 
         return DescribeTopicPartitionsResponse(topics=[_refusal(name) for name in sorted(names)])
     image = context.services.metadata.image
     limit_max = context.services.config.int("max.request.partition.size.limit")
-    page = _Page(request.cursor, max(1, min(limit_max, request.response_partition_limit)))
-    topics = list(page.cut(sorted(names or image.topics), image))
+    limit = max(1, min(limit_max, request.response_partition_limit))
+    page = _Page(request.cursor, limit)
+    topics = list(page.cut(nsmallest(limit + 1, page.left(names or image.topics)), image))
     return DescribeTopicPartitionsResponse(topics=topics, next_cursor=page.next_cursor)
 
 
@@ -53,14 +55,18 @@ class _Page:
         self._room = limit
         self.next_cursor: Cursor | None = None
 
+    def left(self, names: Iterable[str]) -> Iterator[str]:
+        """Those that were not told in the pages before."""
+        return (name for name in names if name >= self._from_topic)
+
     def cut(self, names: list[str], image: ClusterImage) -> Iterator[DescribeTopicPartitionsResponseTopic]:
         for name in names:
-            if name < self._from_topic:
-                continue
             if self._room == 0:
                 self.next_cursor = Cursor(topic_name=name, partition_index=0)
                 return
             topic = image.topics.get(name)
+            if topic is None:
+                self._room -= 1  # not to tell of any number of topics that do not exist
             yield _missing(name) if topic is None else self._topic(topic, image)
             if self.next_cursor is not None:
                 return
@@ -68,7 +74,7 @@ class _Page:
     def _topic(self, topic: TopicImage, image: ClusterImage) -> DescribeTopicPartitionsResponseTopic:
         first = self._from_partition if topic.name == self._from_topic else 0
         partitions = list(enumerate(topic.partitions))[first : first + self._room]
-        self._room -= len(partitions)
+        self._room -= max(1, len(partitions))
         end = first + len(partitions)
         if end < len(topic.partitions):
             self.next_cursor = Cursor(topic_name=topic.name, partition_index=end)

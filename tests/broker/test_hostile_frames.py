@@ -1,0 +1,138 @@
+"""Nothing that one client sends, however made, holds up the others: the worst frames of a megabyte for every API key.
+
+`HOSTILE_FRAMES=all` sends all of every version, and compares the other clients' latencies too: that wants a quiet
+machine. Without it, smaller ones of the newest version of each key, and one of the oldest.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from moldau.handlers import registry
+from moldau.protocol import codec
+from moldau.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from moldau.protocol.messages.k18_api_versions import ApiVersionsRequest
+from moldau.protocol.messages.k19_create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from tests.broker.hostile_frames import (
+    COMPACTED,
+    DOOMED,
+    FRAME_BYTES_MAX,
+    KINDS,
+    TOPIC,
+    Hostile,
+    World,
+    frames,
+    harmless,
+    served,
+    with_records,
+)
+from tests.broker.raw import RawClient, request_frame
+from tests.serving import Serving, serving
+
+METADATA, API_VERSIONS, CREATE_TOPICS = 3, 18, 19
+PARTITIONS = 4
+EVERYTHING = os.environ.get("HOSTILE_FRAMES") == "all"
+ANSWER_S_MAX = 120.0
+RESIDENT_MB_MAX = 64
+LATENCY_RATIO_MAX = 2
+QUIET_S = 3
+STALL = re.compile(r"stood still for \d+ ms, (\d+) ms at work: (.*)")
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Iterator[Serving]:
+    arguments = ["--port", "0", "--override", "auto.create.topics.enable=false", "--override", "log.flush.policy=os"]
+    with serving(tmp_path / "data", *arguments) as broker:
+        yield broker
+
+
+def prepare(victim: Serving) -> World:
+    """Make the topics that frames name."""
+    compact = [CreatableTopicConfig(name="cleanup.policy", value="compact")]
+    topics = [
+        CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1),
+        CreatableTopic(name=DOOMED, num_partitions=PARTITIONS, replication_factor=1),
+        CreatableTopic(name=COMPACTED, num_partitions=1, replication_factor=1, configs=compact),
+    ]
+    with RawClient(victim.bootstrap) as client:
+        client.ask(CREATE_TOPICS, 5, CreateTopicsRequest(topics=topics), CreateTopicsResponse)
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
+        answer = client.ask(METADATA, 12, asked, MetadataResponse)
+    return World(answer.topics[0].topic_id, PARTITIONS, FRAME_BYTES_MAX if EVERYTHING else FRAME_BYTES_MAX // 4)
+
+
+def send(victim: Serving, hostile: Hostile) -> None:
+    """Returns when the broker is through with a frame: it has answered what came behind, or closed the connection."""
+    behind = request_frame(API_VERSIONS, 0, codec.encode(ApiVersionsRequest(), 0), correlation_id=99)
+    with RawClient(victim.bootstrap) as attacker:
+        attacker.socket.settimeout(ANSWER_S_MAX)
+        try:
+            attacker.send(hostile.data + behind)
+            while (answer := attacker.receive()) is not None and answer[:4] != (99).to_bytes(4, "big"):
+                pass
+        except ConnectionError:
+            return
+
+
+def selection(world: World) -> Iterator[Hostile]:
+    for key in registry.modules():
+        versions = [version for each, version in served() if each == key]
+        for version in versions if EVERYTHING else versions[-1:]:
+            yield from frames(key, version, world, KINDS if EVERYTHING else ["distinct"])
+        if not EVERYTHING:
+            yield from islice(frames(key, versions[0], world, ["existing"]), 1)
+    yield from with_records()
+
+
+class Bystander:
+    """A well-behaved client in a process of its own."""
+
+    def __init__(self, victim: Serving) -> None:
+        command = [sys.executable, "-m", "tests.broker.bystander", victim.bootstrap, TOPIC]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def p99_us(self) -> int:
+        """End it; the latency that one request in a hundred passed."""
+        output, _ = self._process.communicate(timeout=ANSWER_S_MAX)
+        latencies = sorted(map(int, output.split()))
+        return latencies[len(latencies) * 99 // 100]
+
+
+def quiet_p99_us(victim: Serving) -> int:
+    bystander = Bystander(victim)
+    with pytest.raises(subprocess.TimeoutExpired):
+        bystander._process.wait(QUIET_S)
+    return bystander.p99_us()
+
+
+def test_no_frame_holds_the_loop_or_takes_memory_for_good(victim: Serving) -> None:
+    world = prepare(victim)
+    for key, version in served():
+        send(victim, harmless(key, version))  # a handler and its codecs are loaded at their first use
+    seen = len(victim.log)
+    quiet_us = quiet_p99_us(victim) if EVERYTHING else 0
+    before_mb, most_mb = victim.resident_mb(), 0.0
+    bystander = Bystander(victim)
+    stalls: list[str] = []
+    for hostile in selection(world):
+        send(victim, hostile)
+        most_mb = max(most_mb, victim.resident_mb())
+        log = victim.log
+        stalls += [f"{work_ms} ms after {hostile}: {cause}" for work_ms, cause in STALL.findall(log[seen:])]
+        seen = len(log)
+    attacked_us = bystander.p99_us()
+    assert not stalls, "\n".join(stalls)
+    assert most_mb - before_mb <= RESIDENT_MB_MAX
+    if EVERYTHING:
+        assert attacked_us <= LATENCY_RATIO_MAX * quiet_us
