@@ -1,9 +1,12 @@
 """A file system in memory with fault switches: the twin of `RealFiles` for tests and simulation.
 
-What survives `power_loss()` is what a strict disk promises: bytes up to the last sync of the file, and names up to
-the last sync of their directory. Directories themselves are durable at once.
+What survives `power_loss()` is what a strict disk promises: bytes up to the last sync of the file, and names, also
+those of directories, up to the last sync of the directory they are in. What stands directly below the root is durable
+at once, as mount points are. A disk may also have done more than it promised, and the switches of `power_loss` say
+what. Faults at a certain operation: `FaultyFiles` around it.
 """
 
+import contextlib
 import errno
 import os
 from collections.abc import Sequence
@@ -17,12 +20,54 @@ DISK_BYTES = 1 << 40
 class _Node:
     """The content of one file, apart from its name."""
 
-    __slots__ = ("data", "modified_ms", "synced_size")
+    __slots__ = ("before_cut", "data", "modified_ms", "synced_size")
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.synced_size = 0
+        self.before_cut: bytes | None = None  # as it was synced, where it was cut since
         self.modified_ms = 0
+
+    def cut(self, size: int) -> None:
+        if size < self.synced_size:
+            if self.before_cut is None:
+                self.before_cut = bytes(self.data[: self.synced_size])
+            self.synced_size = size
+        del self.data[size:]
+        self.data.extend(bytes(size - len(self.data)))
+
+    def sync(self) -> None:
+        self.synced_size = len(self.data)
+        self.before_cut = None
+
+    def after_power_loss(self, torn_bytes: int, cuts_undone: bool) -> "_Node":
+        survivor = _Node()
+        survivor.data += self.data[: self.synced_size + torn_bytes]
+        if cuts_undone and self.before_cut is not None:
+            survivor.data[:] = self.before_cut
+        survivor.synced_size = len(survivor.data)
+        survivor.modified_ms = self.modified_ms
+        return survivor
+
+
+class _Directory:
+    """Names as they are, and as they were when it was last synced."""
+
+    __slots__ = ("durable", "entries")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, _Node | _Directory] = {}
+        self.durable: dict[str, _Node | _Directory] = {}
+
+    def after_power_loss(self, torn_bytes: int, names_kept: bool, cuts_undone: bool) -> "_Directory":
+        survivor = _Directory()
+        for name, each in (self.entries if names_kept else self.durable).items():
+            if isinstance(each, _Directory):
+                survivor.entries[name] = each.after_power_loss(torn_bytes, names_kept, cuts_undone)
+            else:
+                survivor.entries[name] = each.after_power_loss(torn_bytes, cuts_undone)
+        survivor.durable = dict(survivor.entries)
+        return survivor
 
 
 class MemoryFile:
@@ -53,19 +98,14 @@ class MemoryFile:
         return bytes(self._node.data[position : position + size])
 
     def truncate(self, size: int) -> None:
-        data = self._node.data
-        if size < len(data):
-            del data[size:]
-        else:
-            data.extend(bytes(size - len(data)))
-        self._node.synced_size = min(self._node.synced_size, size)
+        self._node.cut(size)
 
     def trim(self) -> None:
         """It never grows ahead."""
 
     def sync(self) -> None:
         self._files.check_sync(self.path)
-        self._node.synced_size = len(self._node.data)
+        self._node.sync()
 
     def fileno(self) -> int:
         return -1
@@ -83,16 +123,14 @@ class MemoryLock:
 
 
 class MemoryFiles:
-    """`Files` in a dictionary.
+    """`Files` in a tree of dictionaries.
 
-    Faults: `fail_next_append(error)`, `fail_next_sync(error)`, `power_loss(torn_bytes)`. `now_ms` is the time that
-    modified files get, `free_bytes` what the disk says of itself.
+    Faults: `fail_next_append(error)`, `fail_next_sync(error)`, `power_loss(...)`, `process_death()`. `now_ms` is the
+    time that modified files get, `free_bytes` what the disk says of itself.
     """
 
     def __init__(self) -> None:
-        self._names: dict[str, _Node] = {}
-        self._durable_names: dict[str, _Node] = {}
-        self._directories: set[str] = {"/"}
+        self._root = _Directory()
         self._locks: set[str] = set()
         self._append_error: int | None = None
         self._sync_error: int | None = None
@@ -112,17 +150,17 @@ class MemoryFiles:
         """The next sync of any file raises OSError(error)."""
         self._sync_error = error
 
-    def power_loss(self, torn_bytes: int = 0) -> None:
-        """Lose what was not synced, except the first `torn_bytes` of it in each file. Handles open now are dead."""
-        survivors: dict[str, _Node] = {}
-        for path, node in self._durable_names.items():
-            survivor = _Node()
-            survivor.data += node.data[: node.synced_size + torn_bytes]
-            survivor.synced_size = len(survivor.data)
-            survivor.modified_ms = node.modified_ms
-            survivors[path] = survivor
-        self._names = survivors
-        self._durable_names = dict(survivors)
+    def power_loss(self, torn_bytes: int = 0, *, names_kept: bool = False, cuts_undone: bool = False) -> None:
+        """Lose what was not synced. Handles open now are dead.
+
+        `torn_bytes`: but for the first so many of it in each file. `names_kept`: names came to the disk at once,
+        without what is in the files. `cuts_undone`: files that were cut are as long as they were when last synced.
+        """
+        self._root = self._root.after_power_loss(torn_bytes, names_kept, cuts_undone)
+        self._locks = set()
+
+    def process_death(self) -> None:
+        """What was written stays, as the operating system has it; who held a lock is no more."""
         self._locks = set()
 
     def check_append(self, path: str) -> None:
@@ -139,12 +177,13 @@ class MemoryFiles:
     # Files
 
     def open(self, path: str, *, create: bool = False, ahead: bool = False) -> File:  # noqa: ARG002  # never ahead
-        node = self._names.get(path)
-        if node is None:
-            if not create or os.path.dirname(path) not in self._directories:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            node = self._names[path] = _Node()
+        parent, name = self._parent(path)
+        node = parent.entries.get(name)
+        if node is None and create:
+            node = parent.entries[name] = _Node()
             node.modified_ms = self.now_ms
+        if not isinstance(node, _Node):
+            raise _missing(path)
         return MemoryFile(self, path, node)
 
     def read(self, path: str) -> bytes:
@@ -155,63 +194,51 @@ class MemoryFiles:
         self.check_sync(path)
         node = _Node()
         node.data += data
-        node.synced_size = len(data)
         node.modified_ms = self.now_ms
-        self._names[path] = node
+        node.sync()
+        parent, name = self._parent(path)
+        parent.entries[name] = node
         self.sync_directory(os.path.dirname(path))
 
     def exists(self, path: str) -> bool:
-        return path in self._names or path in self._directories
+        return self._find(path) is not None
 
     def list(self, directory: str) -> list[str]:
-        if directory not in self._directories:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
-        paths = [*self._names, *self._directories]
-        return sorted(os.path.basename(path) for path in paths if os.path.dirname(path) == directory and path != "/")
+        return sorted(self._directory(directory).entries)
 
     def is_directory(self, path: str) -> bool:
-        return path in self._directories
+        return isinstance(self._find(path), _Directory)
 
     def make_directory(self, path: str, *, private: bool = False) -> None:  # noqa: ARG002  # there is one user
-        while path not in self._directories:
-            self._directories.add(path)
-            path = os.path.dirname(path)
+        above = self._root
+        for name in _parts(path):
+            each = above.entries.setdefault(name, _Directory())
+            if above is self._root:
+                above.durable.setdefault(name, each)
+            if not isinstance(each, _Directory):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            above = each
 
     def is_ours(self, path: str) -> bool:
         return path not in self.foreign
 
     def rename(self, old: str, new: str) -> None:
-        if old in self._directories:
-            self._rename_directory(old, new)
-        else:
-            self._names[new] = self._node(old)
-            del self._names[old]
-
-    def _rename_directory(self, old: str, new: str) -> None:
-        def moved(path: str) -> str:
-            return new + path[len(old) :] if path == old or path.startswith(old + "/") else path
-
-        self._names = {moved(path): node for path, node in self._names.items()}
-        self._durable_names = {moved(path): node for path, node in self._durable_names.items()}
-        self._directories = {moved(path) for path in self._directories}
+        (old_parent, old_name), (new_parent, new_name) = self._parent(old), self._parent(new)
+        if old_name not in old_parent.entries:
+            raise _missing(old)
+        new_parent.entries[new_name] = old_parent.entries.pop(old_name)
 
     def remove(self, path: str) -> None:
-        self._names.pop(path, None)
+        with contextlib.suppress(FileNotFoundError):
+            parent, name = self._parent(path)
+            parent.entries.pop(name, None)
 
     def remove_tree(self, directory: str) -> None:
-        inside = directory + "/"
-        self._directories = {path for path in self._directories if path != directory and not path.startswith(inside)}
-        for names in (self._names, self._durable_names):
-            for path in [path for path in names if path.startswith(inside)]:
-                del names[path]
+        self.remove(directory)
 
     def sync_directory(self, directory: str) -> None:
-        for path in [path for path in self._durable_names if os.path.dirname(path) == directory]:
-            if path not in self._names:
-                del self._durable_names[path]
-        self._durable_names.update(
-            (path, node) for path, node in self._names.items() if os.path.dirname(path) == directory
-        )
+        synced = self._directory(directory)
+        synced.durable = dict(synced.entries)
 
     def modified_ms(self, path: str) -> int:
         return self._node(path).modified_ms
@@ -229,8 +256,32 @@ class MemoryFiles:
         self._locks.add(path)
         return MemoryLock(self._locks, path)
 
+    def _find(self, path: str) -> _Node | _Directory | None:
+        found: _Node | _Directory | None = self._root
+        for name in _parts(path):
+            found = found.entries.get(name) if isinstance(found, _Directory) else None
+        return found
+
+    def _directory(self, path: str) -> _Directory:
+        found = self._find(path)
+        if not isinstance(found, _Directory):
+            raise _missing(path)
+        return found
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        directory, _, name = path.rpartition("/")
+        return self._directory(directory), name
+
     def _node(self, path: str) -> _Node:
-        try:
-            return self._names[path]
-        except KeyError:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+        found = self._find(path)
+        if not isinstance(found, _Node):
+            raise _missing(path)
+        return found
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
+
+
+def _missing(path: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
