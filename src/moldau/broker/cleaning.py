@@ -213,8 +213,9 @@ class Cleaning:
             return False
         finally:
             self._in_progress.discard(due.log)
-            with contextlib.suppress(OSError):  # the directory is gone; what is left otherwise goes at the next start
-                await self._in_thread(discard, self._files, job)
+            if due.log.failure is None:  # else a swap may be half done, and recovery needs these files to finish it
+                with contextlib.suppress(OSError):  # what is left otherwise goes at the next start
+                    await self._in_thread(discard, self._files, job)
 
     async def _swap(self, cleaned: Log, job: CleanJob, result: CleanResult) -> bool:
         for group in result.groups:

@@ -262,6 +262,10 @@ class TimeIndex:
                 last = timestamp
         self._last_timestamp = last
 
+    def know_last(self) -> None:
+        """Look into the file now, so that `extend` need not: there nobody expects an error of the disk."""
+        _ = self.last_timestamp
+
     @property
     def last_timestamp(self) -> int:
         if self._last_timestamp is None:

@@ -1,7 +1,7 @@
 """Where each leader's time began in this log: `leader-epoch-checkpoint` (KIP-101, KIP-279).
 
-The file is written when the log is synced for a checkpoint, not at each change: batches carry their epoch, so
-recovery finds again whatever lies above the recovery point.
+The file is written when the log is synced for a checkpoint, not at each change. It is believed only below the recovery
+point: what is said of the log above it may have been cut off since, and every batch carries its own epoch.
 """
 
 from bisect import bisect_right
@@ -59,7 +59,11 @@ class LeaderEpochs:
         if self._dirty:
             self._dirty = False  # first, as the loop may go on while a thread writes
             lines = [f"{entry.epoch} {entry.start_offset}" for entry in self._entries]
-            self._files.write_atomically(self._path, render_lines(lines))
+            try:
+                self._files.write_atomically(self._path, render_lines(lines))
+            except OSError:
+                self._dirty = True
+                raise
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """The leader of `epoch` starts to write at `start_offset`. Entries that contradict it are dropped."""

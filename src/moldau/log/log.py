@@ -22,7 +22,7 @@ from moldau.log.data_directory import TOPIC_ID_FILE
 from moldau.log.leader_epochs import EpochEnd, LeaderEpochs
 from moldau.log.open_files import OpenFiles
 from moldau.log.producers import Producers
-from moldau.log.recovery import LoadedLog, Loader, replay_producers
+from moldau.log.recovery import LoadedLog, Loader, forget_cut, note_cut, replay_producers
 from moldau.log.retention import expired_count
 from moldau.log.rolling import fits, is_old, room_in
 from moldau.log.segment import (
@@ -106,7 +106,15 @@ class Log:
         self._to_sync = dict.fromkeys(loaded.segments.from_offset(loaded.recovery_point)[:-1])
         self._directory_changed = False
         self._parent_changed = False
-        self._truncations = 0
+        self._truncations = 0  # counted when one begins and when it ends: odd while one is under way
+        self._synced_truncations = 0
+        self._point_max = (
+            loaded.recovery_point
+        )  # no checkpoint names a larger recovery point, since a truncation either
+        self._start_max = loaded.log_start_offset  # and no larger log start
+        self._is_cut_noted = loaded.is_cut_noted
+        self._caught_up_after = -1  # so many truncations what the checkpoints may vouch for was durable again
+        self._closed_end = -1  # where the log ended when its last user closed it, as long as no file has changed
         self._one_sync = threading.Lock()
         self._recovery_point_lock = threading.Lock()
 
@@ -130,15 +138,20 @@ class Log:
 
         `on_failure` is told of a disk that fails or is full; that may be in the thread that called `sync`.
         """
-        is_new = not files.is_directory(directory)
         loader = Loader(files, directory, config, clock.now_ms())
         loaded = loader.load(clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset)
         log = cls(files, clock, directory, topic_partition, config, loaded)
         log.on_failure = on_failure
         if open_files is not None:
             log.segments.belong_to(open_files)
-        log._directory_changed = is_new or not clean
-        log._parent_changed = is_new
+        log._point_max = max(loaded.recovery_point, recovery_point)
+        log._start_max = max(loaded.log_start_offset, log_start_offset)
+        # An empty log may be new, or the rest of one that could not be made: then not even its directory is durable.
+        log._directory_changed = log._parent_changed = not clean or log.size_bytes == 0
+        if clean:
+            log._closed_end = log.log_end_offset
+        else:
+            log._synced_truncations = -1  # recovery may have cut
         log._load_topic_id(topic_id)
         log.producers.drop_below(log.log_start_offset)
         return log
@@ -306,10 +319,11 @@ class Log:
         if base_offset == old.base_offset:
             return old
         old.seal()
+        self._forget_cut()
         self._snapshots.take(self.producers, base_offset)
         new = Segment.create(self._files, self.directory, base_offset, self.config.index_interval_bytes, now_ms)
         new.prepare_to_grow(self.config.segment_index_bytes)
-        self._directory_changed = True
+        self._files_changed()
         self._to_sync[old] = None
         self.segments.add(new)
         self.segments.opened(old)
@@ -418,19 +432,19 @@ class Log:
         bases = [segment.base_offset for segment in self.segments]
         count = self._guarded(lambda: expired_count(self, now_ms, high_watermark))
         if count:
-            self._guarded(lambda: self._drop_oldest(count, now_ms))
+            if count == len(bases):
+                self._guarded(lambda: self.roll(now_ms))
+            self._in_one_go(lambda: self._drop_oldest(count, now_ms))
         self.segments.release_sealed()
         return bases[:count]
 
     def _drop_oldest(self, count: int, now_ms: int) -> None:
-        """Drop the first `count` segments; an empty one takes the place of the last if that is among them."""
-        if count == len(self.segments):
-            self.roll(now_ms)
+        """Drop the first `count` segments, the oldest first: what a crash leaves of them has no gap."""
         dropped, kept = list(self.segments)[:count], list(self.segments)[count:]
         self.segments.replace(kept)
+        self.advance_log_start(kept[0].base_offset)
         self._doom(dropped, now_ms)
         self._snapshots.remove_below(kept[0].base_offset)
-        self.advance_log_start(kept[0].base_offset)
 
     def truncate_to(self, offset: int) -> bool:
         """Cut off everything from `offset` on, as a follower that went another way than the new leader."""
@@ -440,44 +454,56 @@ class Log:
         if offset < self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
-        self._guarded(lambda: self._truncate(offset))
+        self._guarded(lambda: self._begin_truncation(offset))
+        self._in_one_go(lambda: self._truncate(offset))
         return True
 
     def _truncate(self, offset: int) -> None:
+        """Cut off the end, in an order in which it may be left half done at any moment:
+
+        the note that nothing is checkpointed past `offset`, durable; segments from the last one back, so that none is
+        behind a gap; their names durable; the cut. A segment that came back behind records that are written after
+        the cut would be believed. The cut itself is durable with the next sync, before which nothing is vouched for.
+        """
         now_ms = self._clock.now_ms()
-        self._lower_recovery_point(offset)
         kept = [segment for segment in self.segments if segment.base_offset <= offset]
         dropped = [segment for segment in self.segments if segment.base_offset > offset]
         self.segments.replace(kept)
-        self._doom(dropped, now_ms)
+        self._doom(dropped[::-1], now_ms)
+        self._snapshots.remove_above(offset)
+        if dropped:
+            self._files.sync_directory(self.directory)
         active = self.segments.active
         active.truncate_to(offset)
         active.prepare_to_grow(self.config.segment_index_bytes)
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.leader_epochs.truncate_from_end(offset)
-        self._snapshots.remove_above(offset)
         self._snapshots.restore(self.producers, offset, now_ms)
         replay_producers(self.producers, kept, offset, now_ms)
         self.producers.drop_below(self.log_start_offset)
+        self._truncations += 1
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and go on from `offset`, as a follower whose leader no longer has what comes next."""
-        self._guarded(lambda: self._start_over(offset))
+        self._guarded(lambda: self._begin_truncation(offset))
+        self._in_one_go(lambda: self._start_over(offset))
 
     def _start_over(self, offset: int) -> None:
+        """Drop all segments in the order of `_truncate`, then begin one, which may have the name of an old one."""
         now_ms = self._clock.now_ms()
-        self._lower_recovery_point(offset)
-        self._doom(list(self.segments), now_ms)
+        self._doom(list(self.segments)[::-1], now_ms)
+        self._snapshots.remove_above(-1)
+        self._files.sync_directory(self.directory)
         new = Segment.create(self._files, self.directory, offset, self.config.index_interval_bytes, now_ms)
         new.prepare_to_grow(self.config.segment_index_bytes)
-        self._directory_changed = True
+        self._files_changed()
         self.segments.replace([new])
         self.log_start_offset = self.log_end_offset = offset
         self.leader_epochs.clear()
         self.producers.load([])
         self.producers.map_end_offset = offset
-        self._snapshots.remove_above(-1)
+        self._truncations += 1
 
     def replace_segments(self, base_offset: int, size: int, replaced: Sequence[tuple[int, int]]) -> bool:
         """Put a compacted segment, complete in its `.swap` files, in the place of those it was made of.
@@ -490,21 +516,29 @@ class Log:
             return False
         if not self._files.exists(f"{self.directory}/{file_name(base_offset, '.log')}{SWAP_SUFFIX}"):
             return False
-        self._guarded(lambda: self._swap_in(base_offset, size, old))
+        self._in_one_go(lambda: self._swap_in(base_offset, size, old))
         return True
 
     def _swap_in(self, base_offset: int, size: int, old: list[Segment]) -> None:
+        """Swap, in an order in which it may be left half done at any moment.
+
+        The segments in memory first: a sync in another thread opens those it finds here. Then the old files go, while
+        `.swap` files, which are durable, say what replaces them: recovery finishes that. Only when nothing is left of
+        the old ones do the new ones lose that name, `.log` first: with `.log.swap` gone the rest is only renamed. Were
+        they renamed before, nothing would tell the old segments that follow from ones that are still needed.
+        """
         now_ms = self._clock.now_ms()
-        self._doom(old, now_ms)
-        for suffix in SEGMENT_SUFFIXES:
-            path = f"{self.directory}/{file_name(base_offset, suffix)}"
-            if self._files.exists(path + SWAP_SUFFIX):
-                self._files.rename(path + SWAP_SUFFIX, path)
         interval = self.config.index_interval_bytes
         new = Segment(
             self._files, self.directory, base_offset, size=size, index_interval_bytes=interval, created_ms=now_ms
         )
         self.segments.replace([new, *(segment for segment in self.segments if segment not in old)])
+        self._doom(old, now_ms)
+        for suffix in SEGMENT_SUFFIXES:
+            path = f"{self.directory}/{file_name(base_offset, suffix)}"
+            if self._files.exists(path + SWAP_SUFFIX):
+                self._files.rename(path + SWAP_SUFFIX, path)
+        self._files_changed()
         gone = {segment.base_offset for segment in old} - {base_offset}
         self._snapshots.remove([offset for offset in self._snapshots.offsets if offset in gone])
 
@@ -517,13 +551,21 @@ class Log:
                 self._files.rename(path, path + DELETED_SUFFIX)
                 self.doomed.append(DoomedFile(due_ms, path + DELETED_SUFFIX))
             self._to_sync.pop(segment, None)
-        self._directory_changed = True  # last: a sync that began before may not have seen the new names
+        self._files_changed()  # last: a sync that began before may not have seen the new names
+
+    def _files_changed(self) -> None:
+        self._directory_changed = True
+        self._closed_end = -1
 
     def remove_doomed(self, now_ms: int) -> None:
         """Remove the files whose time has come (may be called from a thread)."""
         for doomed in [each for each in self.doomed if each.due_ms <= now_ms]:
-            self._files.remove(doomed.path)
-            self.doomed.remove(doomed)
+            try:
+                self._files.remove(doomed.path)
+            except OSError as error:
+                logger.warning("%s is not removed yet: %s", doomed.path, error)
+            else:
+                self.doomed.remove(doomed)
 
     # Durability
 
@@ -551,11 +593,12 @@ class Log:
             self._snapshots.sync(active.base_offset)
         if sealed_only:
             end = min(end, active.base_offset)
-        elif end > self.recovery_point:
+        elif end > self.recovery_point or truncations != self._synced_truncations:
             self._sync_segment(active, truncations, indexes=False)
+            self._synced_truncations = truncations
         self._sync_names()
         with self._recovery_point_lock:
-            if truncations == self._truncations:
+            if self._is_undisturbed(truncations):
                 self.recovery_point = max(self.recovery_point, end)
                 for segment in sealed:
                     self._to_sync.pop(segment, None)
@@ -578,31 +621,70 @@ class Log:
         try:
             segment.sync(indexes=indexes)
         except FileNotFoundError:
-            if truncations == self._truncations and segment in self.segments:
+            if self._is_undisturbed(truncations) and segment in self.segments:
                 raise
             # The loop has dropped the segment meanwhile: nothing of it has to be durable.
 
-    def _lower_recovery_point(self, offset: int) -> None:
+    def _is_undisturbed(self, truncations: int) -> bool:
+        """Whether none has begun since there were so many, and none was under way then."""
+        return truncations == self._truncations and truncations % 2 == 0
+
+    def _begin_truncation(self, offset: int) -> None:
+        """From now on no sync vouches for what is behind `offset`; and no checkpoint does, as a note says, durably.
+
+        Where that note is refused nothing has happened.
+        """
         with self._recovery_point_lock:
             self._truncations += 1
+            self._point_max = max(self._point_max, self.recovery_point)
+            self._start_max = max(self._start_max, self.log_start_offset)
             self.recovery_point = min(self.recovery_point, offset)
         self.clean_offset = min(self.clean_offset, offset)
+        self._closed_end = -1
+        if offset < max(self._point_max, self._start_max):
+            try:
+                note_cut(self._files, self.directory, offset)
+            except OSError:
+                self._truncations += 1
+                raise
+            self._is_cut_noted = True
+
+    def _forget_cut(self) -> None:
+        """Remove the note of a truncation once all is durable that a checkpoint may vouch for, and epochs with it."""
+        if self._is_cut_noted and self._caught_up_after == self._truncations:
+            forget_cut(self._files, self.directory)
+            self._is_cut_noted = False
+            self._files_changed()
 
     def checkpoint(self) -> None:
-        """Write down what must be on disk before a recovery point beyond it is."""
+        """Write down what must be on disk before a recovery point beyond it is. For a thread."""
+        truncations = self._truncations
+        is_caught_up = self.recovery_point >= self._point_max and self.log_start_offset >= self._start_max
         self._guarded(self.leader_epochs.flush)
+        if is_caught_up:
+            self._caught_up_after = truncations
 
     def close(self) -> None:
-        """Leave the files so that the next to open them has nothing to check."""
+        """Leave the files so that the next to open them has nothing to check: all that they say is durable."""
         if self.failure is not None:
             return
-        self._guarded(self.segments.active.seal)
-        if self.log_end_offset not in self._snapshots.offsets:
-            self._guarded(lambda: self._snapshots.take(self.producers, self.log_end_offset))
+        self._guarded(self._complete_files)
         self.checkpoint()
         self.sync()
         self.segments.active.release()
         self.segments.release_sealed()
+
+    def _complete_files(self) -> None:
+        """Write and sync what is made from the batches and was not worth it before; `sync` does the rest."""
+        active, end = self.segments.active, self.log_end_offset
+        active.seal()
+        self._forget_cut()
+        if end not in self._snapshots.offsets:
+            self._snapshots.take(self.producers, end)
+            self._files_changed()
+        if self._closed_end != end:
+            active.sync_indexes()
+            self._snapshots.sync(end)
 
     # Failures
 
@@ -654,6 +736,17 @@ class Log:
             return action()
         except OSError as error:
             raise self.io_error(error) from error
+
+    def _in_one_go(self, action: Callable[[], None]) -> None:
+        """Do work that is several steps on the disk. After an error in between the log is offline, also if such an
+        error passes: memory and files do not agree any more, and recovery finishes what was begun."""
+        self._guarded(lambda: None)
+        try:
+            action()
+        except OSError as error:
+            if passes(error):
+                raise self.stop(InvariantError(f"half done, to be finished at the next start: {error}")) from error
+            raise self.fail(error) from error
 
     def _unavailable(self) -> ApiError:
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is offline: {self.failure}")

@@ -390,7 +390,10 @@ class LogManager:
             logs = self._logs_in(directory)
             recovery_points = {each.topic_partition: each.recovery_point for each in logs}
             for each in logs:
-                _write_epochs(each)
+                if not _write_epochs(each):  # then nothing is vouched for, and the next start checks the whole log
+                    recovery_points.pop(each.topic_partition, None)
+            if directory.failure is not None:
+                return
             moved = [each for each in logs if each.log_start_offset > each.segments.first.base_offset]
             directory.write_checkpoints(
                 recovery_points,
@@ -514,13 +517,15 @@ def _clean_offsets(logs: Iterable[Log]) -> dict[TopicPartition, int]:
     return {each.topic_partition: each.clean_offset for each in logs if each.clean_offset}
 
 
-def _write_epochs(each: Log) -> None:
-    """Before its recovery point is written. Of a log that was deleted meanwhile or has failed nothing is needed."""
+def _write_epochs(each: Log) -> bool:
+    """Whether a recovery point may be written now; not for a log that was deleted meanwhile or has failed."""
     try:
         each.checkpoint()
     except ApiError:
         if each.failure is None:
             raise
+        return False
+    return True
 
 
 def _close(each: Log) -> bool:

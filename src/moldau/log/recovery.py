@@ -2,7 +2,10 @@
 
 The law: after an unclean stop no byte at or above the recovery point's segment is believed before its batch passed
 bounds, checksum and order of offsets. The first that does not ends the log. After a clean stop only the tail behind
-the last index entry is walked.
+the last index entry is walked. What segments hold twice ends no log: the end never moves back.
+
+A truncation, also one by recovery, leaves a note where the checkpoints may vouch for more than it has left: no recovery
+point and no log start is believed above it.
 """
 
 import logging
@@ -12,6 +15,7 @@ from typing import NamedTuple
 
 from moldau.core.files import Files
 from moldau.core.topic_config import TopicConfig
+from moldau.log.checkpoints import parse_lines, render_lines
 from moldau.log.leader_epochs import LeaderEpochs
 from moldau.log.producers import Producers
 from moldau.log.segment import (
@@ -31,6 +35,7 @@ from moldau.records.batch import BatchHeader, CorruptBatchError
 log = logging.getLogger(__name__)
 
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
+CUT_FILE = "truncation-checkpoint"
 TEMPORARY_SUFFIXES = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp")
 
 
@@ -44,6 +49,17 @@ class LoadedLog(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
+    is_cut_noted: bool
+
+
+def note_cut(files: Files, directory: str, offset: int) -> None:
+    """Say, durably, that the log is cut to `offset`, whatever the checkpoints say of what was behind it."""
+    files.write_atomically(f"{directory}/{CUT_FILE}", render_lines([str(offset)]))
+
+
+def forget_cut(files: Files, directory: str) -> None:
+    """What the checkpoints may say is true again. It does no harm if the note comes back: more is checked, then."""
+    files.remove(f"{directory}/{CUT_FILE}")
 
 
 class Loader:
@@ -59,6 +75,12 @@ class Loader:
 
     def load(self, *, clean: bool, recovery_point: int, log_start_offset: int) -> LoadedLog:
         names = self._names()
+        is_cut_noted = not clean and CUT_FILE in names
+        if is_cut_noted:
+            cut_offset = self._cut_offset()
+            recovery_point, log_start_offset = min(recovery_point, cut_offset), min(log_start_offset, cut_offset)
+        elif CUT_FILE in names:
+            forget_cut(self._files, self._directory)
         segments = self._find_segments(names) or [self._new_segment(log_start_offset)]
         self._snapshots = Snapshots(self._files, self._directory, names)
         self._leader_epochs.load()
@@ -70,9 +92,19 @@ class Loader:
         self._snapshots.remove_strays(segment.base_offset for segment in segments)
         segments[-1].prepare_to_grow(self._config.segment_index_bytes)
         point = end if clean else min(recovery_point, end)
+        if not clean and end < recovery_point:
+            note_cut(self._files, self._directory, end)
+            is_cut_noted = True
         return LoadedLog(
-            Segments(segments), self._leader_epochs, self._producers, self._snapshots, start, end, point
+            Segments(segments), self._leader_epochs, self._producers, self._snapshots, start, end, point, is_cut_noted
         )  # fmt: skip
+
+    def _cut_offset(self) -> int:
+        try:
+            return int(parse_lines(self._files.read(f"{self._directory}/{CUT_FILE}"))[0][0])
+        except (ValueError, IndexError) as error:
+            log.warning("%s/%s is broken, the whole log is checked: %s", self._directory, CUT_FILE, error)
+            return 0
 
     # What a crash may have left behind
 
@@ -109,7 +141,7 @@ class Loader:
                 self._files.remove(f"{self._directory}/{name}")
             elif name.endswith(".log" + SWAP_SUFFIX):
                 self._remove_replaced(name)
-        for name in swaps:
+        for name in sorted(swaps, key=lambda name: not name.endswith(".log" + SWAP_SUFFIX)):  # `.log` first, as above
             path = f"{self._directory}/{name}"
             if self._files.exists(path):
                 self._files.rename(path, path.removesuffix(SWAP_SUFFIX))
@@ -171,6 +203,7 @@ class Loader:
     # Checking
 
     def _check(self, segments: list[Segment], clean: bool, recovery_point: int) -> tuple[list[Segment], int]:
+        segments = self._without_leftovers(segments)
         if clean:
             try:
                 end = segments[-1].next_offset()
@@ -182,25 +215,69 @@ class Loader:
                 recovery_point = segments[-1].base_offset
         return self._recover(segments, recovery_point)
 
+    def _without_leftovers(self, segments: list[Segment]) -> list[Segment]:
+        """Remove empty segments whose base is below the end of the one before: made, but not taken into use."""
+        kept = segments[:1]
+        for segment in segments[1:]:
+            if segment.size == 0 and self._has_reached(kept[-1], segment.base_offset):
+                log.warning("%s: removed, as it is empty and the segment before it goes on", segment.path)
+                self._remove(segment)
+            else:
+                kept.append(segment)
+        return kept
+
+    def _has_reached(self, segment: Segment, offset: int) -> bool:
+        try:
+            return segment.next_offset() > offset
+        except CorruptBatchError:
+            return False  # to be cut before it gets there
+
     def _recover(self, segments: list[Segment], recovery_point: int) -> tuple[list[Segment], int]:
         number = max(sum(1 for segment in segments if segment.base_offset <= recovery_point) - 1, 0)
-        first = segments[number]
+        believed, unsure = segments[:number], segments[number:]
+        first = unsure[0]
         self._snapshots.remove_above(first.base_offset)
-        self._restore_producers(segments[:number], first.base_offset)
+        self._leader_epochs.truncate_from_end(first.base_offset)
+        self._restore_producers(believed, first.base_offset)
+        checked: list[Segment] = []
         end = first.base_offset
-        for segment in segments[number:]:
+        for number, segment in enumerate(unsure):
+            if segment.base_offset < end:
+                if self._is_repeated(segment, end):
+                    continue
+                self._drop_rest(unsure[number:])
+                break
             if segment is not first:
                 self._snapshots.take(self._producers, segment.base_offset)
-            end, valid_bytes = self._recover_segment(segment)
-            number += 1
-            is_whole = valid_bytes == segment.size and not self._lost_its_end(end, segments[number:])
-            if not is_whole:
-                self._drop_rest(segments[number:])
-            segment.cut(valid_bytes)  # also if that is all: room on the disk may be reserved behind it
-            segment.seal()
+            checked.append(segment)
+            end, is_whole = self._check_and_cut(segment, unsure[number + 1 :])
             if not is_whole:
                 break
-        return segments[:number], end
+        return [*believed, *checked], end
+
+    def _check_and_cut(self, segment: Segment, following: Sequence[Segment]) -> tuple[int, bool]:
+        """Recover one segment; where it ends, and whether what follows may be believed."""
+        next_offset, valid_bytes = self._recover_segment(segment)
+        is_whole = valid_bytes == segment.size and not self._lost_its_end(next_offset, following)
+        if not is_whole:
+            self._drop_rest(following)
+        segment.cut(valid_bytes)  # also if that is all: room on the disk may be reserved behind it
+        segment.seal()
+        return next_offset, is_whole
+
+    def _is_repeated(self, segment: Segment, end: int) -> bool:
+        """Remove a segment if the one before it has all its offsets: there is nothing in it that is not there."""
+        next_offset = segment.base_offset
+        try:
+            for _, header in segment.headers():
+                next_offset = header.next_offset
+        except CorruptBatchError:
+            pass  # whatever comes there is not of this log
+        if next_offset > end:
+            return False
+        log.warning("%s: removed, as the segment before it goes up to offset %d", segment.path, end)
+        self._remove(segment)
+        return True
 
     def _lost_its_end(self, end: int, following: Sequence[Segment]) -> bool:
         """Whether power loss took the end of a full segment right between two batches.

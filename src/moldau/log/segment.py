@@ -126,7 +126,7 @@ class Segment:
         now_ms: int,
         suffix: str = "",
     ) -> "Segment":
-        """An empty segment with its files; with a `suffix` to their names it is not part of the log yet."""
+        """An empty segment with all its files, or none; with a `suffix` to their names it is not in the log yet."""
         segment = cls(
             files,
             directory,
@@ -136,15 +136,29 @@ class Segment:
             created_ms=now_ms,
             suffix=suffix,
         )
-        segment.open_file = files.open(segment.path, create=True, ahead=not suffix)
-        if segment.open_file.size():
-            segment.open_file.truncate(0)
-        segment.index.entries.reset()
-        segment.time_index.reset()
-        segment.txn_index.reset()
+        try:
+            segment._make_files(ahead=not suffix)
+        except OSError:
+            segment._remove_files()
+            raise
         segment._checked = True
         segment._max_timestamp = NO_TIMESTAMP
         return segment
+
+    def _make_files(self, *, ahead: bool) -> None:
+        self.open_file = self._files.open(self.path, create=True, ahead=ahead)
+        if self.open_file.size():
+            self.open_file.truncate(0)
+        self.index.entries.reset()
+        self.time_index.reset()
+        self.txn_index.reset()
+
+    def _remove_files(self) -> None:
+        """After an error: an empty segment that stayed would look like the end of the log to who opens it next."""
+        self.open_file = None
+        for path in (self.path, self.index.entries.path, self.time_index.entries.path):
+            with contextlib.suppress(OSError):  # recovery knows a leftover
+                self._files.remove(path)
 
     @property
     def file(self) -> File:
@@ -255,6 +269,7 @@ class Segment:
         self.index_entries_left = index_bytes_max // TimeIndex.ENTRY_BYTES - 1 - len(self.index.entries)
         if self._max_timestamp == UNKNOWN_TIMESTAMP:
             self._load_max_timestamp()
+        self.time_index.know_last()
 
     def seal(self) -> None:
         """Nothing more comes: complete the indexes on disk, leave no filler in the log."""
@@ -269,14 +284,22 @@ class Segment:
         self.txn_index.flush()
 
     def sync(self, *, indexes: bool) -> None:
-        """Make it durable. From a thread, which opens a file for itself: to the other one the loop may append."""
+        """Make it durable. From a thread, which opens a file for itself: to the other one the loop may append.
+
+        Without its `indexes`, but for that of aborted transactions, which is not made anew below the recovery point.
+        """
         file = self.open_file or self._files.open(self.path)
         with syncing():
             file.sync()
         if indexes:
-            self.index.entries.sync()
-            self.time_index.entries.sync()
+            self.sync_indexes()
+        elif self.txn_index.is_changed:
             self.txn_index.sync()
+
+    def sync_indexes(self) -> None:
+        self.index.entries.sync()
+        self.time_index.entries.sync()
+        self.txn_index.sync()
 
     # Timestamps
 
@@ -436,9 +459,18 @@ class Segment:
         try:
             self.index.check(self.size)
             self._take_max_timestamp(self.time_index.check())
+            self._check_end()
         except CorruptIndexError:
             self.rebuild_indexes()
         self._checked = True
+
+    def _check_end(self) -> None:
+        """Whether the time index tells of the last batches: it is not synced with them, and may have lost its end."""
+        entry = self.index.last()
+        with contextlib.suppress(CorruptBatchError):  # whoever reads it will say so
+            for _, header in iter_headers(self.file, entry.position if entry else 0, self.size):
+                if header.max_timestamp > self._max_timestamp:
+                    raise CorruptIndexError(f"{self.time_index.entries.path} ends at {self._max_timestamp}")
 
     def rebuild_indexes(self) -> None:
         """Make both indexes from the batches, or leave none: half of one would be believed."""

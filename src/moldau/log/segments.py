@@ -1,4 +1,4 @@
-"""The segments of a log in order. Replaced as a whole at each change, so a thread may look at them at any time."""
+"""The segments of a log in order. A thread may look at them at any time: one more comes, or all are replaced."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -28,6 +28,7 @@ class Segments:
             segment.belongs_to(open_files)
 
     def replace(self, segments: Iterable[Segment]) -> None:
+        """These from now on, in whatever order they come."""
         self._all = sorted(segments, key=lambda segment: segment.base_offset)
         self._bases = [segment.base_offset for segment in self._all]
         invariant(len(self._all) > 0, "a log has a segment")
@@ -49,7 +50,10 @@ class Segments:
     def add(self, segment: Segment) -> None:
         """A new last segment."""
         invariant(segment.base_offset > self.active.base_offset, f"segment {segment.base_offset} is not the newest")
-        self.replace([*self._all, segment])
+        segment.belongs_to(self._open_files)
+        self._all.append(segment)  # not a new list: a log of many segments would pay for all of them at each roll
+        self._bases.append(segment.base_offset)
+        self.active = segment
 
     def floor(self, offset: int) -> Segment:
         """The segment that would hold `offset`."""

@@ -105,7 +105,9 @@ class Snapshots:
     def take(self, producers: Producers, offset: int) -> None:
         """Write down the producers of a log that ends at `offset`."""
         write_snapshot(self._files, self.path(offset), producers)
-        if offset not in self.offsets:
+        if not self.offsets or offset > self.offsets[-1]:
+            self.offsets.append(offset)
+        elif offset not in self.offsets:
             insort(self.offsets, offset)
 
     def restore(self, producers: Producers, up_to_offset: int, now_ms: int) -> None:

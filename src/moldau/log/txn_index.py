@@ -25,7 +25,7 @@ class TxnIndex:
     What a full disk does not take waits in memory: its marker is in the log already.
     """
 
-    __slots__ = ("_files", "_is_there", "_unwritten", "path")
+    __slots__ = ("_files", "_is_there", "_unwritten", "is_changed", "path")
 
     _ENTRY = Struct(">hqqqq")
 
@@ -33,6 +33,7 @@ class TxnIndex:
         self._files = files
         self._is_there: bool | None = None  # not looked yet
         self._unwritten: list[AbortedTxn] = []
+        self.is_changed = False  # since the last sync
         self.path = path
 
     def append(self, aborted: AbortedTxn) -> None:
@@ -44,6 +45,7 @@ class TxnIndex:
         """Write what could not be written before."""
         if not self._unwritten:
             return
+        self.is_changed = True
         file = self._files.open(self.path, create=True)
         self._is_there = True
         file.truncate(file.size() // self._ENTRY.size * self._ENTRY.size)
@@ -78,7 +80,13 @@ class TxnIndex:
         self._unwritten = []
 
     def sync(self) -> None:
-        if self._files.exists(self.path):
-            file = self._files.open(self.path)
-            with syncing():
-                file.sync()
+        """Make it durable (from a thread)."""
+        self.is_changed = False  # first, as the loop may go on
+        try:
+            if self._files.exists(self.path):
+                file = self._files.open(self.path)
+                with syncing():
+                    file.sync()
+        except OSError:
+            self.is_changed = True
+            raise
