@@ -52,7 +52,7 @@ def main() -> None:
         gc.enable()
         with watchdog.stack_of(thread.ident or 0) as frame:
             if frame is not None:
-                watchdog.cause_of(frame, None, {})
+                watchdog.cause_of(frame, None, str)
         dicts.clear()
     stopping.set()
     thread.join()

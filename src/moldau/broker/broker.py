@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from random import SystemRandom
 from typing import Any
 
@@ -131,12 +132,13 @@ class Broker:
             await self._open_store()
             await self._open_logs()
             await self._join_cluster()
-            await self._listeners.accept(Dispatcher(self._services))
+            dispatcher = Dispatcher(self._services)
+            await self._listeners.accept(dispatcher)
         except (DirectoryError, OSError, StoreError, BrokerStartError) as error:
             await self._release()
             raise BrokerStartError(_reason(error)) from error
         if self._config.bool("loop.watchdog.enable"):
-            self.watchdog = Watchdog(self._loop)
+            self.watchdog = Watchdog(self._loop, dispatcher.request_at_work)
             self.watchdog.start()
         self._start_tasks()
 
@@ -292,6 +294,8 @@ class Broker:
         def interval(name: str) -> Callable[[], int]:
             return lambda: max(1, min(INTERVAL_MS_MAX, self._services.config.long(name)))
 
+        # Neither the start nor the first group waits for the 50 ms that this import takes.
+        self._threads.submit(import_module, "moldau.broker.shards")
         self._cleaning = Cleaning(self._services, self._files, self._threads)
         self._periodic = [
             Periodic(self._loop, interval("log.retention.check.interval.ms"), self._apply_retention),

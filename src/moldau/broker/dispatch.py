@@ -189,10 +189,13 @@ class Dispatcher:
         self._services = services
         self._routes: dict[tuple[int, int], Route] = {}
         self._long_requests = LongRequests()
+        self._peer: Peer | None = None  # whose request came last
+        self._known: Introduction | None = None
 
     def dispatch(self, frame: Frame, peer: Peer, *, is_lent: bool = False) -> Answer:
         """The answer to one request. A frame that is lent may be overwritten after this; any other may be kept."""
         known = peer.introductions.get(bytes(frame[:CORRELATION_ID_POSITION]))
+        self._peer, self._known = peer, known
         try:
             if known is not None and known.repeats is not None:
                 repeated = known.repeats.serve(frame)
@@ -201,7 +204,7 @@ class Dispatcher:
             if is_lent:
                 frame = bytes(frame)
             if known is None or frame[REST_POSITION : known.body_position] != known.rest:
-                known = self._introduce(frame, peer)
+                known = self._known = self._introduce(frame, peer)
             return self._dispatch(frame, known)
         except ProtocolError:
             raise
@@ -212,6 +215,14 @@ class Dispatcher:
                 raise ProtocolError(ERROR_OF_OURS) from None
             (correlation_id,) = _correlation_id(frame, CORRELATION_ID_POSITION)
             return known.route.respond(correlation_id, server_error(key))
+
+    def request_at_work(self) -> str:
+        """The request that came last, by its key, version and client. May be asked in any thread."""
+        peer, known = self._peer, self._known
+        if known is None:
+            return f"a first request of {peer}"
+        context = known.context
+        return f"{_name(known.route.key)} v{context.api_version} of client {context.client_id!r} at {peer}"
 
     def _dispatch(self, frame: Frame, known: Introduction) -> Answer:
         _, body_position, route, context, repeats = known

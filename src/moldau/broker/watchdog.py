@@ -8,9 +8,9 @@ A loop that waits for a processor, or for a disk, stands still as well, but not 
 both times are told: how long it took, and how long the loop's thread was at work in it. Only work is a warning.
 
 Law: while a stack is looked at, the thread that it belongs to does not run. The interpreter lock sees to that, unless
-something in between lets go of it: a finalizer that closes a file, say. So no garbage is collected meanwhile, and the
-variables of a call are asked for once, as asking again drops what was found before. Otherwise a call may end while its
-frame is being read, and the process with it (seen: a null pointer in `frame.f_locals`).
+something in between lets go of it: a finalizer that closes a file, say. So no garbage is collected meanwhile. Only the
+code of calls is looked at, never their variables: to ask a running frame for these was seen to end the process. Which
+request it is, the dispatcher has noted.
 """
 
 import asyncio
@@ -20,16 +20,12 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Final, NamedTuple
 
-from moldau.broker.dispatch import Dispatcher, Peer
-from moldau.handlers.context import RequestContext
-from moldau.protocol.apis import find
-from moldau.protocol.errors import ProtocolError
-from moldau.protocol.framing import Frame, parse_request_header
+from moldau.broker.dispatch import Dispatcher
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +54,15 @@ class Stall(NamedTuple):
 class Watchdog:
     """Watches the loop in whose thread `start` is called."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, stall_ms_max: float = STALL_MS_MAX) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        request_at_work: Callable[[], str] = str,
+        stall_ms_max: float = STALL_MS_MAX,
+    ) -> None:
+        """`request_at_work` names the request that was dispatched last; it is called in another thread."""
         self._loop = loop
+        self._request_at_work = request_at_work
         self._stall_ms_max = stall_ms_max
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -68,7 +71,6 @@ class Watchdog:
         self._worked = 0.0
         self._asked_at: tuple[float, float] | None = None  # and the processor time of the loop's thread then
         self._seen = ""
-        self._requests: dict[int, str] = {}  # what calls were found to work on since the loop was asked
         self._below: CodeType | None = None  # what runs the loop, at the bottom of its thread's stack
         self._stalls: deque[Stall] = deque(maxlen=STALLS_KEPT_MAX)
         self.longest_work_ms = 0.0
@@ -111,7 +113,6 @@ class Watchdog:
 
     def _ask(self, worked: float) -> None:
         self._answered, self._seen = False, ""
-        self._requests.clear()
         self._asked_at = (time.monotonic(), worked)
         try:
             self._loop.call_soon_threadsafe(self._answer)
@@ -129,7 +130,7 @@ class Watchdog:
     def _look(self) -> None:
         with stack_of(self._loop_thread) as frame:
             if frame is not None and not self._answered:
-                self._seen = cause_of(frame, self._below, self._requests) or self._seen
+                self._seen = cause_of(frame, self._below, self._request_at_work) or self._seen
 
     def _judge(self) -> None:
         """How long the last answer took; once for each."""
@@ -161,16 +162,17 @@ def stack_of(thread: int) -> Iterator[FrameType | None]:
                 gc.enable()
 
 
-def cause_of(frame: FrameType, below: CodeType | None, requests: dict[int, str]) -> str:
-    """What a thread is doing: the request, where there is one, and the functions of ours, the outermost first; those
-    that are not above `below` do not count. `requests` has what was found before, by the id of the call's frame."""
+def cause_of(frame: FrameType, below: CodeType | None, request_at_work: Callable[[], str]) -> str:
+    """Says what a thread is doing: the request, where one is being dispatched, and the functions of ours, the outermost
+    first; those that are not above `below` do not count."""
     calls: list[str] = []
     request = ""
     outer: FrameType | None = frame
     while outer is not None and outer.f_code is not below:
         if _is_ours(outer):
             calls.append(_call(outer))
-            request = _request(outer, requests) or request
+        if outer.f_code is Dispatcher.dispatch.__code__:
+            request = request_at_work()
         outer = outer.f_back
     chain = " > ".join(calls[: CALLS_NAMED_MAX - 1][::-1])
     if len(calls) >= CALLS_NAMED_MAX:
@@ -189,34 +191,3 @@ def _call(frame: FrameType) -> str:
         return code.co_filename
     module: str = frame.f_globals.get("__name__", "")
     return f"{module.rpartition('.')[2]}.{code.co_qualname}:{frame.f_lineno}"
-
-
-def _request(frame: FrameType, requests: dict[int, str]) -> str:
-    """The request that a frame of the stack works on."""
-    code = frame.f_code
-    if code is not Dispatcher.dispatch.__code__ and "context" not in code.co_varnames:
-        return ""
-    found = requests.get(id(frame))
-    if found is None:
-        found = requests[id(frame)] = _found_in(frame.f_locals)
-    return found
-
-
-def _found_in(variables: Mapping[str, object]) -> str:
-    frame, peer, context = (variables.get(name) for name in ("frame", "peer", "context"))
-    if isinstance(peer, Peer) and isinstance(frame, bytes | memoryview):
-        return describe(frame, peer)
-    if isinstance(context, RequestContext):
-        return f"a request v{context.api_version} of client {context.client_id!r} at {context.client_host}"
-    return ""
-
-
-def describe(frame: Frame, peer: Peer) -> str:
-    """A request by its key, version, client and size."""
-    try:
-        header = parse_request_header(frame)
-    except ProtocolError:
-        return f"a request of {peer}, {len(frame)} bytes"
-    api = find(header.api_key)
-    name = api.name if api is not None else f"api key {header.api_key}"
-    return f"{name} v{header.api_version} of client {header.client_id!r} at {peer}, {len(frame)} bytes"
