@@ -218,14 +218,16 @@ async def test_who_loses_the_session_leads_nothing_until_it_is_registered_again(
     async with brokers(tmp_path, 1, 2) as cluster:
         await cluster.create(1, 2)
         led = cluster.led(1)
+        before = cluster.running[1].services.metadata.image.brokers[1].epoch
         lose_session(cluster.running[1])
         assert not led.is_led
         with pytest.raises(ApiError) as refused:
             cluster.produce(1, 1)
         assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        await cluster.until(lambda image: set(image.brokers) == {1, 2})
-        await until(lambda: cluster.running[cluster.state().leader].services.replicas.find("events", 0) is not None)
+        await cluster.until(lambda image: 1 in image.brokers and image.brokers[1].epoch > before)
+        await cluster.until(lambda image: set(image.topics["events"].partitions[0].isr) == {1, 2})
         leader = cluster.state().leader
+        await until(lambda: cluster.running[leader].services.replicas.find("events", 0) is not None)
         cluster.produce(leader, 1)
         await until(lambda: cluster.led(leader).high_watermark == 1)
         assert set(cluster.led(leader).in_sync_replicas) == {1, 2}
