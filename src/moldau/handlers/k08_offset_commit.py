@@ -36,7 +36,7 @@ COMMIT_BY_TOPIC_ID = 10  # KIP-848
 Names = list[tuple[str, bytes] | None]
 
 
-PIECES = Pieces("topics", "topics", "partitions", "partitions", elements_max=150)
+PIECES = Pieces("topics", "topics", "partitions", "partitions", elements_max=50)
 
 
 def handle(

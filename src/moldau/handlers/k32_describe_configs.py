@@ -33,7 +33,7 @@ def _what(asked: DescribeConfigsResource) -> tuple[int, str, tuple[str, ...]]:
     return asked.resource_type, asked.resource_name, tuple(asked.configuration_keys or ())
 
 
-PIECES = Pieces("resources", "results", elements_max=20, distinct=_what)
+PIECES = Pieces("resources", "results", elements_max=10, distinct=_what)
 
 
 def handle(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:

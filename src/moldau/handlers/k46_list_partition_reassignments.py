@@ -16,7 +16,7 @@ from moldau.protocol.messages.k46_list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 
-PIECES = Pieces("topics", "topics", "partition_indexes", "partitions", elements_max=2000)
+PIECES = Pieces("topics", "topics", "partition_indexes", "partitions", elements_max=500)
 
 
 def handle(request: ListPartitionReassignmentsRequest, context: RequestContext) -> ListPartitionReassignmentsResponse:

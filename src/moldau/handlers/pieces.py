@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from moldau.protocol.schema import Message
 
-PIECE_ELEMENTS: Final = 500
+PIECE_ELEMENTS: Final = 100
 
 
 class Pieces(NamedTuple):
