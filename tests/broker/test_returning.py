@@ -4,6 +4,7 @@ All brokers go at once here, as with a power cut: the metadata store stays as it
 """
 
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -100,6 +101,11 @@ def ends(cluster: ClusterInThread) -> dict[int, int | None]:
         number: cluster.brokers[number].broker.services.logs.get(TopicPartition(TOPIC, 0)) for number in cluster.running
     }
     return {number: None if log is None else log.log_end_offset for number, log in logs.items()}
+
+
+def high_watermarks(cluster: ClusterInThread) -> set[int]:
+    replicas = (cluster.brokers[number].broker.services.replicas.replica(TOPIC, 0) for number in cluster.running)
+    return {-1 if replica is None else replica.high_watermark for replica in replicas}
 
 
 def alone_in_sync(cluster: ClusterInThread) -> tuple[int, int]:
@@ -221,6 +227,27 @@ def test_a_log_that_is_gone_from_a_known_disk_counts_for_nothing_either(tmp_path
         cluster.start(leader)
         wait_for(cluster, lambda state: leader not in state.isr)
         cluster.start(3 - leader)
+        cluster.wait_for_isr(TOPIC, {1, 2})
+        assert ends(cluster) == {1: RECORDS, 2: RECORDS}
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_a_log_that_ends_below_its_high_watermark_is_not_elected(tmp_path: Path, is_leader: bool) -> None:
+    """A disk that forgot what it had synced, or a file that somebody cut."""
+    with running(tmp_path, 2) as cluster:
+        write(cluster)
+        for number in (1, 2):  # so that the high watermark is checkpointed
+            wait_until(lambda: high_watermarks(cluster) == {RECORDS}, "both know what is committed")
+            cluster.stop(number)
+            cluster.start(number)
+            cluster.wait_for_isr(TOPIC, {1, 2})
+        leader = cluster.wait_for_leader(TOPIC)
+        cut_short = leader if is_leader else 3 - leader
+        cut(cluster, tmp_path)
+        os.truncate(Path(cluster.brokers[cut_short].data) / f"{TOPIC}-0" / f"{0:020}.log", 0)
+        cluster.start(cut_short)
+        wait_for(cluster, lambda state: cut_short not in state.isr and state.leader == NO_LEADER)
+        cluster.start(3 - cut_short)
         cluster.wait_for_isr(TOPIC, {1, 2})
         assert ends(cluster) == {1: RECORDS, 2: RECORDS}
 

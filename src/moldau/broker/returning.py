@@ -1,9 +1,10 @@
 """What a broker that comes back says of its logs, before anybody can see it alive.
 
 Law: nobody is elected that may lack what acks=all had acknowledged. So who has no log any more where the cluster
-counts it in sync, because a disk was replaced, leaves the in-sync replicas before it registers. Where it was the only
-one of several replicas in sync, an empty log must not win the election: the partition is offline here, in all its
-starts, until another replica is elected, which may lose records and is therefore up to the operator.
+counts it in sync, because a disk was replaced, leaves the in-sync replicas before it registers; so does who has a log
+that ends below its high watermark, because a disk forgot. Where a replaced disk was the only one of several replicas in
+sync, an empty log must not win the election: the partition is offline here, in all its starts, until another replica is
+elected, which may lose records and is therefore up to the operator.
 
 What was never on disk does not count: a new topic's directory that a power cut took had nothing acknowledged in it
 (`follower_syncs`, `Log.sync`), and is made anew.
@@ -40,14 +41,14 @@ class Returning:
     async def withdraw(self) -> None:
         """Leave the in-sync replicas where logs may have lost something."""
         logs, metadata, broker_id = self._services.logs, self._services.metadata, self._services.broker_id
-        if logs.was_clean and not self._lost():
+        if logs.was_clean and not self._lost() and not logs.cut_short:
             return
         if await self._registration.wait_until_free():
             await metadata.reload()  # until then a leader could let us in as we were before
         lost = self._lost()
         done: set[tuple[str, int]] = set()
         while changes := _left_to_do(
-            plan_return(metadata.image, broker_id, unclean=not logs.was_clean, lost=lost), done
+            plan_return(metadata.image, broker_id, unclean=not logs.was_clean, lost=lost | logs.cut_short), done
         ):
             try:
                 await metadata.write(changes)

@@ -74,6 +74,8 @@ class LogManager:
         self._doomed: list[DoomedFile] = []
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._topics_before: frozenset[bytes] = frozenset()
+        self.cut_short: set[TopicPartition] = set()
+        """Logs that end below the high watermark that was checkpointed: they lack committed records."""
         self.was_clean = True
         """Whether the last user closed all the directories that could be read."""
         self.directories = [DataDirectory(files, path) for path in directories]
@@ -156,6 +158,14 @@ class LogManager:
         opened = self._open(directory, partition, None, clean, known.recovery_point, known.log_start_offset)
         opened.clean_offset = min(known.clean_offset, opened.log_end_offset)
         self._high_watermarks[partition] = min(known.high_watermark, opened.log_end_offset)
+        if opened.log_end_offset < known.high_watermark:
+            self.cut_short.add(partition)
+            log.error(
+                "%s ends at %d, below its high watermark %d: the disk has lost committed records",
+                partition,
+                opened.log_end_offset,
+                known.high_watermark,
+            )
         self._add(directory, opened)
 
     def _open(
