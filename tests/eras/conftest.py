@@ -13,6 +13,9 @@ from moldau.testing.brokers import BrokerInThread
 from tests.eras.era import ALL, FIRST, LAST, Era
 from tests.zookeeper_ensemble import Ensemble, running_ensemble
 
+ALL_ERAS = os.environ.get("MOLDAU_ERAS") == "all"
+only_all_eras = pytest.mark.skipif(not ALL_ERAS, reason="`make eras` runs it")
+
 _numbers = count(1)
 
 
@@ -43,9 +46,14 @@ class Brokers:
 
 
 @pytest.fixture(scope="session")
-def brokers() -> Iterator[Brokers]:
+def ensemble() -> Iterator[Ensemble]:
+    with running_ensemble() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def brokers(ensemble: Ensemble) -> Iterator[Brokers]:
     with ExitStack() as stack:
-        ensemble = stack.enter_context(running_ensemble())
         made = Brokers(ensemble, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="moldau-eras-"))))
         for broker in made.all:
             broker.start()
@@ -56,7 +64,7 @@ def brokers() -> Iterator[Brokers]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The first and the last version in `make test`, all of them in `make eras`."""
     if "era" in metafunc.fixturenames:
-        versions = ALL if os.environ.get("MOLDAU_ERAS") == "all" else (FIRST, LAST)
+        versions = ALL if ALL_ERAS else (FIRST, LAST)
         metafunc.parametrize("version", versions)
 
 

@@ -10,7 +10,7 @@ ALL = (FIRST, "0.8.1.1", "0.8.2.2", "0.9.0.1", LAST)
 TIMEOUT_S = 180.0
 
 # Snappy of 2012 wants to reach into Java's class loader, and the tools of that time say what is wrong on both streams.
-_JAVA = (
+JAVA = (
     *("java", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
     *("--add-opens", "java.base/java.lang=ALL-UNNAMED"),
 )
@@ -45,7 +45,7 @@ class Era:
         return self.version == FIRST
 
     def command(self, main_class: str, *arguments: object) -> list[str]:
-        return [*_JAVA, "-cp", f"{self._jars}/*", main_class, *map(str, arguments)]
+        return [*JAVA, "-cp", f"{self._jars}/*", main_class, *map(str, arguments)]
 
     def run(self, main_class: str, *arguments: object, stdin: str = "", timeout_s: float = TIMEOUT_S) -> Ended:
         ended = subprocess.run(
@@ -106,9 +106,9 @@ class Era:
         assert ended.code == 0, ended.output
         assert "Exception" not in ended.output, ended.output
 
-    def simple_consume(self, topic: str, partition: int) -> Ended:
+    def simple_consume(self, topic: str, partition: int, fetch_size: int = 1024 * 1024) -> Ended:
         """Everything in a partition, by SimpleConsumer."""
-        where = ("--broker-list", self.brokers, "--topic", topic, "--partition", partition)
+        where = ("--broker-list", self.brokers, "--topic", topic, "--partition", partition, "--fetchsize", fetch_size)
         return self.run("kafka.tools.SimpleConsumerShell", *where, "--offset", -2, "--no-wait-at-logend")
 
     def consume(self, topic: str, group: str, count: int) -> Ended:

@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-exports without saying so
     AdminClient,
     ConfigResource,
 )
 
-from tests.eras.conftest import Brokers
-from tests.eras.era import LAST, Era
+from tests.eras.conftest import Brokers, only_all_eras
+from tests.eras.era import FIRST, LAST, Era
 
 CODECS = ("none", "gzip", "snappy")
 COUNT = 300
@@ -41,6 +41,14 @@ def read_all(bootstrap: str, topic: str, partitions: Iterable[int]) -> list[str]
     return found
 
 
+def produce_today(bootstrap: str, topic: str, lines: list[str], codec: str) -> None:
+    """Send lines with keys, headers and in large batches."""
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 100})
+    for number, line in enumerate(lines):
+        producer.produce(topic, line.encode(), b"organisation %d" % (number % 7), headers={"number": b"%d" % number})
+    assert producer.flush(30) == 0
+
+
 def describe(bootstrap: str, topic: str) -> dict[int, tuple[int, list[int]]]:
     """Leader and replicas of each partition."""
     found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=20).topics[topic]
@@ -61,6 +69,22 @@ def test_what_the_old_producer_sends_the_old_consumers_read(brokers: Brokers, er
         sent += messages(codec)
     assert sorted(read_all(brokers.bootstrap, topic, [0])) == sorted(sent)
     assert sorted(era.simple_consume(topic, 0).lines("of organisation")) == sorted(sent)
+    assert sorted(era.consume(topic, f"group-{topic}", len(sent)).lines("of organisation")) == sorted(sent)
+
+
+@only_all_eras
+def test_the_old_consumers_read_what_producers_of_all_times_sent(brokers: Brokers, era: Era, topic: str) -> None:
+    assert era.create(topic, 4, 3).code == 0
+    sent: list[str] = []
+    for number, codec in enumerate(CODECS * 2):
+        sender = (brokers.era(FIRST), era, brokers.era(LAST))[number % 3]
+        lines = [f"{number} {line}" for line in messages(codec)]
+        sender.produce(topic, lines, codec)
+        produce_today(brokers.bootstrap, topic, [f"today {line}" for line in lines], codec)
+        sent += lines + [f"today {line}" for line in lines]
+    for fetch_size in (4_000, 10_000):  # much less than a batch of today's producer
+        found = [line for index in range(4) for line in era.simple_consume(topic, index, fetch_size).lines("of org")]
+        assert sorted(found) == sorted(sent)
     assert sorted(era.consume(topic, f"group-{topic}", len(sent)).lines("of organisation")) == sorted(sent)
 
 

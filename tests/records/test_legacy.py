@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moldau.core.files import FileRegion
+from moldau.core.memory_files import MemoryFiles
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import (
     CorruptBatchError,
@@ -15,6 +17,7 @@ from moldau.records.batch import (
 )
 from moldau.records.compression import CODECS_BY_NAME, Codec
 from moldau.records.legacy import (
+    DownConversion,
     build_message_set,
     check_message,
     down_convert,
@@ -98,6 +101,23 @@ def test_down_conversion_checks_what_it_opens() -> None:
     damaged = build_batch(SENT)[:-1] + b"?"
     with pytest.raises(CorruptBatchError):
         down_convert(damaged, magic=1)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", OLD_CODECS)
+def test_down_conversion_is_cut_where_the_consumer_has_no_more_room(magic: int, codec: Codec) -> None:
+    batch = build_batch(SENT, codec=codec)
+    files = MemoryFiles()
+    files.make_directory("logs")
+    file = files.open("logs/log", create=True)
+    file.append([batch])
+    region = FileRegion(file, 0, len(batch))
+    messages = down_convert(batch, magic=magic)
+    first = len(split_frames(messages)[0])
+    for room in range(1, len(messages) + 1):
+        assert DownConversion(magic).convert(region, 0, room) == messages[:room]
+        expected = messages[: max(room, first)]
+        assert DownConversion(magic).convert(region, 0, room, first_whole=True) == expected
 
 
 def test_down_conversion_of_nothing_is_nothing() -> None:

@@ -4,9 +4,11 @@ Answers at once when `min_bytes` are there, or when a partition has an error to 
 `max_wait_ms`. Record batches are not read: an answer holds regions of segment files.
 
 - `max_bytes` (3+) and each partition's `partition_max_bytes` cut the answer, but the first batch of the first partition
-  that has data comes whole even if it is larger (KIP-74). Versions 0 to 2 cut hard, as they did then.
+  that has data comes whole even if it is larger (KIP-74). Versions 0 to 2 cut hard, as they did then: in the middle of
+  a message.
 - Versions 0-1 get message sets v0, 2-3 get v1: converted, which costs. It is done off the event loop and within a
-  budget, so that an answer may hold less than was asked for. From 4 on batches go out as they are stored.
+  budget, so that an answer may hold less than was asked for. From 4 on batches go out as they are stored. A batch is
+  not more than its messages were: one is read whatever its size, and as many of its messages come as were asked for.
 - 7+: incremental sessions (KIP-227). 9+: leader epochs are checked (KIP-320). 12+: a diverging epoch is told.
   13+: topics by id (KIP-516).
 - A topic with `compression.type=zstd` is refused below version 10 (KIP-110).
@@ -231,10 +233,11 @@ class _Fetch:
         self.partitions.clear()
         self.bytes_read = 0
         self._limit = min(self._request.max_bytes, self._context.services.config.int("fetch.max.bytes"))
-        self._min_one_batch = self._context.api_version >= FETCH_CUTS_SOFTLY
+        self._min_one_batch = True
 
     def _read_some(self, some: Sequence[Wanted]) -> None:
         limit, min_one_batch = self._limit, self._min_one_batch
+        cuts_softly = self._context.api_version >= FETCH_CUTS_SOFTLY
         for wanted in some:
             result = self._read_partition(wanted, limit, min_one_batch)
             self._results.append((wanted, result))
@@ -242,7 +245,7 @@ class _Fetch:
             if size:
                 self.bytes_read += size
                 limit = max(0, limit - size)
-                min_one_batch = False
+                min_one_batch = not cuts_softly
         self._limit, self._min_one_batch = limit, min_one_batch
 
     def read_again(self) -> FetchResponse:
@@ -264,14 +267,16 @@ class _Fetch:
         """Turn what was read into message sets. Where the budget is used up differs from answer to answer: so every
         partition comes to its turn."""
         services = self._context.services
-        conversion = DownConversion(magic=1 if self._context.api_version >= MESSAGE_SET_V1 else 0)
+        version = self._context.api_version
+        conversion = DownConversion(magic=1 if version >= MESSAGE_SET_V1 else 0)
         filled = [number for number, (_, result) in enumerate(self._results) if result.records]
         first = services.random.randrange(len(filled)) if filled else 0
         for number in filled[first:] + filled[:first]:
             wanted, result = self._results[number]
             region = cast(FileRegion, result.records)
+            convert = partial(conversion.convert, region, wanted.fetch_offset, max(0, wanted.max_bytes))
             try:
-                records = await services.opening.run(partial(conversion.convert, region, wanted.fetch_offset))
+                records = await services.opening.run(partial(convert, first_whole=version >= FETCH_CUTS_SOFTLY))
             except OSError as error:
                 told = self._refused(wanted, self._find(wanted).log.fail(error))
             except ApiError as error:

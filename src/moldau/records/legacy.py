@@ -10,7 +10,7 @@ the wrapper has the offset of the last inner message, the inner ones have absolu
 
 import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from struct import Struct
 from typing import NamedTuple
@@ -47,12 +47,16 @@ MESSAGES_MAX = 500_000  # in one set; records cost far more memory than their by
 
 CONVERTED_BYTES_MAX = 4 * 1024 * 1024
 """Of stored batches that one answer to an old consumer is made of; the first batch comes whatever its size."""
+CONVERTED_SET_BYTES_MAX = 2**31 - 1
+"""Of one partition: what a consumer can ask for."""
 CONVERTED_RECORDS_MAX = 50_000
 """Of them all: a third of a second of a thread, 20 MB while they are objects."""
 
 _LENGTH_POSITION = 8
 _MESSAGE_SIZE_MIN = 14  # crc, magic, attributes and two lengths
 _MAGIC_END = MAGIC_POSITION + 1
+_OVERHEADS = (26, 34)
+"""Bytes of a message of each format beside its key and value."""
 _HEAD = Struct(">qiIbb")
 _TIMESTAMP = Struct(">q")
 _LENGTH = Struct(">i")
@@ -192,6 +196,10 @@ class DownConversion:
     Control batches and a batch cut off at the end are left out, headers are lost. Records before the offset that is
     asked for are left out where the batch is not compressed, as Kafka does. What is in an old format already stays as
     it is. A set ends where the budget is used up, if need be inside a batch; the consumer comes again from there.
+
+    A set ends, too, where the consumer has no room for more: then it is cut in the middle of a message, as it was when
+    messages were stored one by one. A consumer that finds not even one whole message knows that it needs more room;
+    one that finds nothing waits for ever.
     """
 
     __slots__ = ("_bytes_left", "_magic", "_records_left")
@@ -203,35 +211,39 @@ class DownConversion:
         self._bytes_left = bytes_max
         self._records_left = records_max
 
-    def convert(self, region: FileRegion, from_offset: int) -> bytes:
-        """As much of a region as the budget allows: nothing, or one batch at least."""
+    def convert(self, region: FileRegion, from_offset: int, room: int, *, first_whole: bool = False) -> bytes:
+        """As much of a region as the budget allows: nothing, or something of the first batch at least.
+
+        The set is cut after `room` bytes, unless its first message is larger and is to come whole.
+        """
         if self._bytes_left <= 0 or self._records_left <= 0:
             return b""
         head = region.file.read_at(region.position, LOG_OVERHEAD)
         first = LOG_OVERHEAD + _LENGTH.unpack_from(head, _LENGTH_POSITION)[0] if len(head) == LOG_OVERHEAD else 0
         size = min(region.size, max(first, self._bytes_left))
-        return self.message_set(region.file.read_at(region.position, size), from_offset)
+        messages = self.message_set(region.file.read_at(region.position, size), from_offset, room)
+        return messages[: max(room, _first_size(messages))] if first_whole else messages[:room]
 
-    def message_set(self, data: Buffer, from_offset: int) -> bytes:
-        """The same of bytes that are there already."""
-        sets: list[Buffer] = []
+    def message_set(self, data: Buffer, from_offset: int, room: int = CONVERTED_SET_BYTES_MAX) -> bytes:
+        """The same of bytes that are there already, with the message that goes beyond `room`."""
+        messages = bytearray()
         for frame in iter_frames(data):
-            if self._records_left <= 0:
+            if self._records_left <= 0 or (messages and len(messages) >= room):
                 break
             self._bytes_left -= len(frame)
-            sets.append(self._converted(frame, from_offset))
-        return b"".join(sets)
+            messages += self._converted(frame, from_offset, room - len(messages))
+        return bytes(messages)
 
-    def _converted(self, frame: memoryview, from_offset: int) -> Buffer:
+    def _converted(self, frame: memoryview, from_offset: int, room: int) -> Buffer:
         if frame[MAGIC_POSITION] <= self._magic:
             return frame
         if frame[MAGIC_POSITION] == MAGIC_V2:
-            return self._batch(frame, from_offset)
+            return self._batch(frame, from_offset, room)
         records = list(read_message_set(frame, limit=opened_bytes_max(len(frame))))
         self._records_left -= len(records)
         return build_message_set(records, magic=self._magic, codec=read_message(frame).codec)
 
-    def _batch(self, batch: memoryview, from_offset: int) -> bytes:
+    def _batch(self, batch: memoryview, from_offset: int, room: int) -> bytes:
         header = read_header(batch)
         check_batch(batch, header)
         if header.is_control or header.record_count == 0:
@@ -244,6 +256,8 @@ class DownConversion:
         records = iter_records(batch, limit=opened_bytes_max(len(batch)))
         if header.codec == Codec.NONE or not is_whole:
             records = (record for record in records if record.offset >= from_offset)
+        if header.codec == Codec.NONE:
+            records = _until_full(records, self._magic, room)
         kept = list(islice(records, self._records_left))
         self._records_left -= len(kept)
         if not kept:
@@ -255,6 +269,19 @@ class DownConversion:
             base_offset=header.base_offset,
             log_append_time_ms=header.max_timestamp if header.is_log_append_time else None,
         )
+
+
+def _until_full(records: Iterable[Record], magic: int, room: int) -> Iterator[Record]:
+    """The first record, and more until their messages fill the room."""
+    for record in records:
+        yield record
+        room -= _OVERHEADS[magic] + len(record.key or b"") + len(record.value or b"")
+        if room <= 0:
+            return
+
+
+def _first_size(messages: bytes) -> int:
+    return LOG_OVERHEAD + int(_LENGTH.unpack_from(messages, _LENGTH_POSITION)[0]) if messages else 0
 
 
 def _inner_message(wrapper: Message, frame: memoryview, base_offset: int) -> Message:
