@@ -18,6 +18,7 @@ from moldau.protocol.messages.k21_delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from moldau.records.batch import EndTxnMarker, Record, build_batch, build_end_txn_marker
 from tests.handlers.conftest import World
 
 NEWEST = 18
@@ -108,6 +109,13 @@ class Consumers:
             side.turn()
         return self.answered()
 
+    def append_own(self, batch: bytes) -> bytes | None:
+        """A batch of a transaction, or its end, for both; what the fetch that waits is answered."""
+        for side in self.sides:
+            side.world.services.replicas.get("t", 0).append_own(batch, side.world.services.clock.now_ms())
+            side.turn()
+        return self.answered()
+
     def close(self) -> None:
         for side in self.sides:
             side.world.close()
@@ -154,6 +162,24 @@ def test_it_waits_for_as_many_bytes_as_it_wants(consumers: Consumers) -> None:
     answer = consumers.produce()
     (partition,) = _response(answer).responses[0].partitions
     assert partition.high_watermark == 3
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_reader_of_committed_records_sleeps_through_an_open_transaction(consumers: Consumers, is_first: bool) -> None:
+    """It is answered once, with records, when the transaction ends: not emptily with each append of anybody."""
+    if not is_first:
+        consumers.fetch(0)
+    consumers.append_own(
+        build_batch([Record(0, 1, None, b"v")], producer_id=7, producer_epoch=0, is_transactional=True)
+    )
+    assert consumers.fetch(0, isolation_level=1, max_wait_ms=LONG_MS) is None
+    assert consumers.is_repeat is not is_first
+    assert consumers.produce() is None
+    assert consumers.produce() is None
+    ended = build_end_txn_marker(EndTxnMarker(True, 0), producer_id=7, producer_epoch=0, timestamp=1)
+    (partition,) = _response(consumers.append_own(ended)).responses[0].partitions
+    assert (partition.last_stable_offset, partition.high_watermark) == (4, 4)
+    assert partition.records
 
 
 def test_the_time_is_up(consumers: Consumers) -> None:

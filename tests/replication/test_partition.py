@@ -4,8 +4,8 @@ import pytest
 
 from moldau.log.leader_epochs import EpochEnd
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.replication.partition import UNCOMMITTED_MAX, Partition
-from moldau.replication.replica import ENOUGH_BYTES
+from moldau.replication.partition import Partition
+from moldau.replication.replica import ENOUGH_BYTES, UNCOMMITTED_MAX
 from tests.log.helpers import append, batch, memory_log
 from tests.replication.helpers import Answer, Leader
 

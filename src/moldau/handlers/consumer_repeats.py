@@ -217,7 +217,7 @@ class ConsumerFetch(Later):
                 return self._tell(region)
         self._needed_bytes = min_bytes - size
         self._timer = self._repeats.loop.call_later(max_wait_ms / 1000, self._ready)
-        self._partition.waiters[self] = None
+        self._partition.wait(self, committed=self._is_committed)
         return self
 
     def advanced(self, appended_bytes: int) -> None:
@@ -233,7 +233,7 @@ class ConsumerFetch(Later):
 
     def _forget(self) -> None:
         self._timer.cancel()
-        self._partition.waiters.pop(self, None)
+        self._partition.stop_waiting(self)
 
     def _ready(self) -> None:
         if self._then is None or self.chunks is not None:

@@ -261,6 +261,7 @@ class _Fetch:
             needed_bytes=self._request.min_bytes - self.bytes_read,
             max_wait_ms=max_wait_ms,
             answer=self.read_again,
+            committed=self._request.isolation_level == READ_COMMITTED,
         )
 
     async def convert(self) -> None:

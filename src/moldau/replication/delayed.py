@@ -28,7 +28,9 @@ class DelayedFetch(Generic[Answer]):
         needed_bytes: int,
         max_wait_ms: int,
         answer: Callable[[], Answer],
+        committed: bool = False,
     ) -> None:
+        """`committed`: the fetch reads up to the last stable offset, and so counts what that one passes."""
         self._loop = loop
         self._partitions = tuple(partitions)
         self._needed_bytes = needed_bytes
@@ -37,7 +39,7 @@ class DelayedFetch(Generic[Answer]):
         self._then: Callable[[], None] | None = None
         self._timer = loop.call_later(max_wait_ms / 1000, self._ready)
         for partition in self._partitions:
-            partition.waiters[self] = None
+            partition.wait(self, committed=committed)
 
     def then(self, callback: Callable[[], None]) -> None:
         """Call back once, never before this returns."""
@@ -54,7 +56,7 @@ class DelayedFetch(Generic[Answer]):
         self._then = None
         self._timer.cancel()
         for partition in self._partitions:
-            partition.waiters.pop(self, None)
+            partition.stop_waiting(self)
 
     def _ready(self) -> None:
         then = self._then

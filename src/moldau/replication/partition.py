@@ -26,11 +26,7 @@ from moldau.records.validate import Allowance, AppendRules, PreparedBatch, prepa
 from moldau.replication.durability import ACKS_ALL
 from moldau.replication.followers import FollowerState
 from moldau.replication.lane import Lane
-from moldau.replication.replica import ENOUGH_BYTES, Replica
-
-UNCOMMITTED_MAX = 1024
-"""Appends above the high watermark that are counted apart. Beyond it each two neighbours become one: the high watermark
-may wait for days below `min.insync.replicas`, and still tells those who wait how many bytes each step brings."""
+from moldau.replication.replica import ENOUGH_BYTES, UNCOMMITTED_MAX, Replica, in_pairs
 
 
 class IsrChanges(Protocol):
@@ -186,7 +182,7 @@ class Partition(Replica):
         """The others have to fetch it first. What this does is all that replication costs an append."""
         self._uncommitted.append((end, size))
         if len(self._uncommitted) > UNCOMMITTED_MAX:
-            self._uncommitted = _in_pairs(self._uncommitted)
+            self._uncommitted = in_pairs(self._uncommitted)
         if self._some_at_end:
             self._some_at_end = False
             now_ms = self._clock.monotonic_ms()
@@ -388,15 +384,6 @@ class Partition(Replica):
             for waiter in tuple(self.replica_waiters):
                 waiter.grown(self)
         return self.log.log_start_offset
-
-
-def _in_pairs(appends: deque[tuple[int, int]]) -> deque[tuple[int, int]]:
-    """Half as many: the end of each second append, with the bytes of both."""
-    each = iter(appends)
-    merged = deque((end, size + before) for (_, before), (end, size) in zip(each, each, strict=False))
-    if len(appends) % 2:
-        merged.append(appends[-1])
-    return merged
 
 
 def _append_rules(config: TopicConfig) -> AppendRules:
