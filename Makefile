@@ -78,8 +78,9 @@ bench: setup tools ## Moldau and Apache Kafka side by side, one broker and three
 bench-pipelines: setup tools .tools/streams/.installed ## Spark reading Moldau and Apache Kafka, and other stream processors, into docs/benchmarks.md
 	$(BIN)/python -m bench.pipelines --check $(ARGS)
 
-docs: setup ## make docs/compatibility.md again, from the handlers, and the tables of options in docs/pipelines.md
+docs: setup ## make docs/compatibility.md, docs/configuration.md and the tables of docs/pipelines.md again, from the code
 	$(BIN)/python -m moldau.handlers.compatibility > docs/compatibility.md
+	$(BIN)/python -m moldau.core.configuration_page > docs/configuration.md
 	$(BIN)/python -m moldau.pipelines.page docs/pipelines.md
 
 lock: setup ## choose the newest versions again and lock them with their hashes

@@ -273,14 +273,17 @@ ssl.truststore.certificates PASSWORD ~ b * | Certificates we trust as PEM text.
 """
 
 _MODES = {"-": UpdateMode.READ_ONLY, "b": UpdateMode.PER_BROKER, "c": UpdateMode.CLUSTER_WIDE}
-_TABLES = (
-    _IDENTITY_AND_LISTENERS,
-    _NETWORK,
-    _TOPICS_AND_REPLICATION,
-    _LOG,
-    _GROUPS_AND_TRANSACTIONS,
-    _METADATA_AND_METRICS,
-    _SECURITY,
-)
+TABLES = {
+    "Identity and listeners": _IDENTITY_AND_LISTENERS,
+    "Network": _NETWORK,
+    "Topics and replication": _TOPICS_AND_REPLICATION,
+    "The log": _LOG,
+    "Groups and transactions": _GROUPS_AND_TRANSACTIONS,
+    "Metadata and metrics": _METADATA_AND_METRICS,
+    "Security": _SECURITY,
+}
+"""By title, in the order of `docs/configuration.md`."""
 
-BROKER_KEYS = {key.name: key._replace(mode=_MODES[mode]) for table in _TABLES for key, mode in read_table(table)}
+BROKER_KEYS = {
+    key.name: key._replace(mode=_MODES[mode]) for table in TABLES.values() for key, mode in read_table(table)
+}
