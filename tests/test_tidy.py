@@ -1,0 +1,141 @@
+"""The order of the house: sizes, names, and the world as a parameter.
+
+Clock, randomness, files, tasks and threads come into the layers below `broker/` as arguments; what calls them itself
+is named here with its reason. An exception that no code needs any more fails too, so that the lists only shrink.
+"""
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from moldau.handlers import registry
+from moldau.protocol.apis import find
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "moldau"
+BELOW_BROKER = ("handlers", "coordinators", "cluster", "replication", "log", "records", "protocol", "core")
+
+FUNCTION_LINES_MAX = 65
+"""A docstring is not counted."""
+LONGER_FUNCTIONS = {"lane.append": 68}
+"""By file and name: an append's fast path, where each call more is felt. May shrink, and then leave."""
+FILE_LINES_MAX = 660
+LARGER_FILES = {"log/log.py": 770}
+"""May shrink, and then leave."""
+
+WALL = {
+    "core/clock": "the clock itself",
+    "handlers/turns": "how long a turn of the loop has lasted is measured where it is spent",
+    "cluster/embedded": "waits for a lease to run out where there is no loop to wait in",
+    "cluster/zookeeper": "kazoo's sockets and sessions live in real time",
+    "log/compaction_job": "a process of its own, which holds itself to a rate",
+}
+FILES = {
+    "core/real_files": "the real twin of `Files`",
+    "cluster/embedded": "SQLite's file and the lock files beside it, which `Files` does not know",
+}
+TASKS = {
+    "cluster/embedded": "looks for changes of other processes, and keeps the lease from a thread",
+    "cluster/zookeeper": "kazoo's client is stopped in a thread, as it may take its time",
+    "handlers/k00_produce": "an append whose records are opened in a thread goes on when its client is gone",
+    "handlers/produce_repeats": "the same for the fast path",
+}
+RANDOM: Mapping[str, str] = {}
+BANNED: Mapping[str, tuple[re.Pattern[str], Mapping[str, str]]] = {
+    "clock": (re.compile(r"time\.(time|monotonic|perf_counter|process_time|sleep)(_ns)?"), WALL),
+    "randomness": (re.compile(r"(random\.\w+|Random|uuid\.uuid\d|uuid4|os\.urandom|urandom|secrets\.\w+)"), RANDOM),
+    "file": (re.compile(r"(open|io\.open|os\.open|path\.open|Path\(.*\)\.open)"), FILES),
+    "task or thread": (re.compile(r"(.*\.)?(create_task|ensure_future|Thread|run_in_executor|to_thread)"), TASKS),
+}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """The parsed files of the package, by path."""
+    return {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The lines of a function without its docstring."""
+    lines = (function.end_lineno or 0) - function.lineno + 1
+    if ast.get_docstring(function) is None:
+        return lines
+    docstring = function.body[0]
+    return lines - ((docstring.end_lineno or 0) - docstring.lineno + 1)
+
+
+def calls(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """What is called, as it is written, and in which line."""
+    return ((ast.unparse(node.func), node.lineno) for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def test_a_function_is_read_without_scrolling() -> None:
+    long = {
+        f"{Path(path).stem}.{function.name}": length(function)
+        for path, tree in trees().items()
+        for function in functions(tree)
+        if length(function) > FUNCTION_LINES_MAX
+    }
+    assert {name: lines for name, lines in long.items() if lines > LONGER_FUNCTIONS.get(name, 0)} == {}, "cut it in two"
+    assert LONGER_FUNCTIONS.keys() <= long.keys(), "no longer an exception: take it off the list"
+
+
+def test_a_file_holds_one_noun() -> None:
+    lines = {path: (SOURCE / path).read_text().count("\n") for path in trees()}
+    large = {path: count for path, count in lines.items() if count > LARGER_FILES.get(path, FILE_LINES_MAX)}
+    assert large == {}, "split it"
+    done = [path for path in LARGER_FILES if lines.get(path, 0) <= FILE_LINES_MAX]
+    assert done == [], "no longer an exception: take it off the list"
+
+
+@pytest.mark.parametrize("world", BANNED)
+def test_the_world_is_a_parameter_below_the_broker(world: str) -> None:
+    pattern, rooms = BANNED[world]
+    found = [
+        (path, f"{path}:{line} {called}()")
+        for path, tree in trees().items()
+        if path.startswith(tuple(f"{layer}/" for layer in BELOW_BROKER))
+        for called, line in calls(tree)
+        if pattern.fullmatch(called)
+    ]
+    assert [text for path, text in found if not path.startswith(tuple(rooms))] == [], "take it as an argument"
+    unused = [room for room in rooms if not any(path.startswith(room) for path, _ in found)]
+    assert unused == [], "no longer an exception: take it off the list"
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "handlers").glob("k[0-9]*.py")), ids=lambda path: path.stem)
+def test_a_handlers_file_is_named_after_its_key_and_registered(path: Path) -> None:
+    key = int(path.stem[1:].split("_")[0])
+    api = find(key)
+    assert api is not None
+    assert path.stem == f"k{key:02}_{re.sub(r'(?<!^)(?=[A-Z])', '_', api.name).lower()}"
+    assert registry.modules()[key] == path.stem
+    assert callable(registry.handler(key))
+    assert importlib.import_module(f"moldau.handlers.{path.stem}").__doc__, "the docstring is the contract"
+
+
+def test_only_commands_print() -> None:
+    commands = ("cli/", "broker/main.py")  # `moldau serve` is a command, too
+    printing = [path for path, tree in trees().items() if any(called == "print" for called, _ in calls(tree))]
+    assert [path for path in printing if not path.startswith(commands)] == []
+
+
+def test_nothing_is_left_to_do() -> None:
+    word = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for directory in ("src", "tests", "bench", "examples")
+        for path in sorted((ROOT / directory).rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if word.search(line)
+    ]
+    assert found == [], "do it, or write it where work is kept"
