@@ -15,11 +15,11 @@ from moldau.core.topic_config import TopicConfig
 from tests.log.crash_harness import (
     MakeWorld,
     Scenario,
-    World,
     fail_everywhere,
     stop_everywhere,
     sync_everywhere,
 )
+from tests.log.crash_world import World
 from tests.log.helpers import small_segments
 
 SMALL = small_segments(500)

@@ -7,7 +7,6 @@ what is stored nor on how many producers there are.
 
 import errno
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -17,23 +16,16 @@ from moldau.core.files import Buffer, FileRegion, Files
 from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
-from moldau.log.checkpoints import CheckpointError, read_topic_id, write_topic_id
-from moldau.log.data_directory import TOPIC_ID_FILE
 from moldau.log.leader_epochs import EpochEnd, LeaderEpochs
+from moldau.log.log_directory import DoomedFile, LogDirectory
+from moldau.log.log_durability import LogDurability
+from moldau.log.log_swaps import LogSwaps
 from moldau.log.open_files import OpenFiles
 from moldau.log.producers import Producers
-from moldau.log.recovery import LoadedLog, Loader, forget_cut, note_cut, replay_producers
+from moldau.log.recovery import LoadedLog, Loader, replay_producers
 from moldau.log.retention import expired_count
 from moldau.log.rolling import fits, is_old, room_in
-from moldau.log.segment import (
-    DELETED_SUFFIX,
-    NO_ROOM,
-    RELATIVE_OFFSET_MAX,
-    SEGMENT_SUFFIXES,
-    SWAP_SUFFIX,
-    Segment,
-    file_name,
-)
+from moldau.log.segment import NO_ROOM, RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
 from moldau.log.timestamps import Search, TimestampOffset, find_max_timestamp, find_timestamp
 from moldau.log.txn_index import AbortedTxn
@@ -64,13 +56,6 @@ class AppendResult(NamedTuple):
     duplicate: bool
 
 
-class DoomedFile(NamedTuple):
-    """A file renamed out of the log, to be removed at `due_ms`."""
-
-    due_ms: int
-    path: str
-
-
 class Log:
     """The log of one partition. Made by `Log.open`."""
 
@@ -98,25 +83,13 @@ class Log:
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
         self.clean_offset = 0
-        self.doomed: list[DoomedFile] = []
         self.failure: OSError | None = None
         self.on_failure: FailureListener | None = None
         self.on_stopped: Callable[[Log], None] | None = None
         self.is_full = False
-        self._to_sync = dict.fromkeys(loaded.segments.from_offset(loaded.recovery_point)[:-1])
-        self._directory_changed = False
-        self._parent_changed = False
-        self._truncations = 0  # counted when one begins and when it ends: odd while one is under way
-        self._synced_truncations = 0
-        self._point_max = (
-            loaded.recovery_point
-        )  # no checkpoint names a larger recovery point, since a truncation either
-        self._start_max = loaded.log_start_offset  # and no larger log start
-        self._is_cut_noted = loaded.is_cut_noted
-        self._caught_up_after = -1  # so many truncations what the checkpoints may vouch for was durable again
-        self._closed_end = -1  # where the log ended when its last user closed it, as long as no file has changed
-        self._one_sync = threading.Lock()
-        self._recovery_point_lock = threading.Lock()
+        self._directory = LogDirectory(files, directory)
+        self._durability = LogDurability(files, self._directory, loaded)
+        self._swaps = LogSwaps(files, clock, self._directory, loaded.snapshots)
 
     @classmethod
     def open(
@@ -144,15 +117,8 @@ class Log:
         log.on_failure = on_failure
         if open_files is not None:
             log.segments.belong_to(open_files)
-        log._point_max = max(loaded.recovery_point, recovery_point)
-        log._start_max = max(loaded.log_start_offset, log_start_offset)
-        # An empty log may be new, or the rest of one that could not be made: then not even its directory is durable.
-        log._directory_changed = log._parent_changed = not clean or log.size_bytes == 0
-        if clean:
-            log._closed_end = log.log_end_offset
-        else:
-            log._synced_truncations = -1  # recovery may have cut
-        log._load_topic_id(topic_id)
+        log._durability.loaded(log, clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset)
+        log.topic_id = log._directory.load_topic_id(topic_id)
         log.producers.drop_below(log.log_start_offset)
         return log
 
@@ -319,12 +285,10 @@ class Log:
         if base_offset == old.base_offset:
             return old
         old.seal()
-        self._forget_cut()
+        self._durability.forget_cut()
         self._snapshots.take(self.producers, base_offset)
-        new = Segment.create(self._files, self.directory, base_offset, self.config.index_interval_bytes, now_ms)
-        new.prepare_to_grow(self.config.segment_index_bytes)
-        self._files_changed()
-        self._to_sync[old] = None
+        new = self._directory.new_segment(base_offset, self.config, now_ms)
+        self._durability.sealed(old)
         self.segments.add(new)
         self.segments.opened(old)
         return new
@@ -334,7 +298,7 @@ class Log:
         active = self.segments.active
         if self.failure is not None or active.size == 0 or not is_old(active, self.config, now_ms, now_ms):
             return False
-        self._guarded(lambda: self.roll(now_ms))
+        self.guarded(lambda: self.roll(now_ms))
         return True
 
     # Reading
@@ -400,15 +364,15 @@ class Log:
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record that is not older than `timestamp`."""
-        return self._guarded(lambda: find_timestamp(self, timestamp))
+        return self.guarded(lambda: find_timestamp(self, timestamp))
 
     def offset_of_max_timestamp(self) -> TimestampOffset | None:
         """The first record with the youngest timestamp (KIP-734)."""
-        return self._guarded(lambda: find_max_timestamp(self))
+        return self.guarded(lambda: find_max_timestamp(self))
 
     def next_region(self, search: Search) -> FileRegion | None:
         """Where a search by time looks next; the looking itself may be done in another thread."""
-        return self._guarded(lambda: search.next_region(self))
+        return self.guarded(lambda: search.next_region(self))
 
     def epoch_end_offset(self, epoch: int) -> EpochEnd:
         """Where a leader's epoch ended in this log (KIP-101)."""
@@ -430,11 +394,11 @@ class Log:
         if self.failure is not None:
             return []
         bases = [segment.base_offset for segment in self.segments]
-        count = self._guarded(lambda: expired_count(self, now_ms, high_watermark))
+        count = self.guarded(lambda: expired_count(self, now_ms, high_watermark))
         if count:
             if count == len(bases):
-                self._guarded(lambda: self.roll(now_ms))
-            self._in_one_go(lambda: self._drop_oldest(count, now_ms))
+                self.guarded(lambda: self.roll(now_ms))
+            self.in_one_go(lambda: self._drop_oldest(count, now_ms))
         self.segments.release_sealed()
         return bases[:count]
 
@@ -443,7 +407,7 @@ class Log:
         dropped, kept = list(self.segments)[:count], list(self.segments)[count:]
         self.segments.replace(kept)
         self.advance_log_start(kept[0].base_offset)
-        self._doom(dropped, now_ms)
+        self.doom(dropped, now_ms)
         self._snapshots.remove_below(kept[0].base_offset)
 
     def truncate_to(self, offset: int) -> bool:
@@ -454,9 +418,13 @@ class Log:
         if offset < self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
-        self._guarded(lambda: self._begin_truncation(offset))
-        self._in_one_go(lambda: self._truncate(offset))
+        self.guarded(lambda: self._begin_truncation(offset))
+        self.in_one_go(lambda: self._truncate(offset))
         return True
+
+    def _begin_truncation(self, offset: int) -> None:
+        self.clean_offset = min(self.clean_offset, offset)
+        self._durability.begin_truncation(self, offset)
 
     def _truncate(self, offset: int) -> None:
         """Cut off the end, in an order in which it may be left half done at any moment:
@@ -469,7 +437,7 @@ class Log:
         kept = [segment for segment in self.segments if segment.base_offset <= offset]
         dropped = [segment for segment in self.segments if segment.base_offset > offset]
         self.segments.replace(kept)
-        self._doom(dropped[::-1], now_ms)
+        self.doom(dropped[::-1], now_ms)
         self._snapshots.remove_above(offset)
         if dropped:
             self._files.sync_directory(self.directory)
@@ -482,90 +450,49 @@ class Log:
         self._snapshots.restore(self.producers, offset, now_ms)
         replay_producers(self.producers, kept, offset, now_ms)
         self.producers.drop_below(self.log_start_offset)
-        self._truncations += 1
+        self._durability.end_truncation()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and go on from `offset`, as a follower whose leader no longer has what comes next."""
-        self._guarded(lambda: self._begin_truncation(offset))
-        self._in_one_go(lambda: self._start_over(offset))
+        self.guarded(lambda: self._begin_truncation(offset))
+        self.in_one_go(lambda: self._start_over(offset))
 
     def _start_over(self, offset: int) -> None:
         """Drop all segments in the order of `_truncate`, then begin one, which may have the name of an old one."""
         now_ms = self._clock.now_ms()
-        self._doom(list(self.segments)[::-1], now_ms)
+        self.doom(list(self.segments)[::-1], now_ms)
         self._snapshots.remove_above(-1)
         self._files.sync_directory(self.directory)
-        new = Segment.create(self._files, self.directory, offset, self.config.index_interval_bytes, now_ms)
-        new.prepare_to_grow(self.config.segment_index_bytes)
-        self._files_changed()
+        new = self._directory.new_segment(offset, self.config, now_ms)
         self.segments.replace([new])
         self.log_start_offset = self.log_end_offset = offset
         self.leader_epochs.clear()
         self.producers.load([])
         self.producers.map_end_offset = offset
-        self._truncations += 1
+        self._durability.end_truncation()
 
     def replace_segments(self, base_offset: int, size: int, replaced: Sequence[tuple[int, int]]) -> bool:
         """Put a compacted segment, complete in its `.swap` files, in the place of those it was made of.
 
         `replaced` are their base offsets and sizes. False: they are no longer all there, or not as they were.
         """
-        bases = {base for base, _ in replaced}
-        old = [segment for segment in self.segments if segment.base_offset in bases]
-        if [(segment.base_offset, segment.size) for segment in old] != list(replaced) or self.segments.active in old:
-            return False
-        if not self._files.exists(f"{self.directory}/{file_name(base_offset, '.log')}{SWAP_SUFFIX}"):
-            return False
-        self._in_one_go(lambda: self._swap_in(base_offset, size, old))
-        return True
+        return self._swaps.replace(self, base_offset, size, replaced)
 
-    def _swap_in(self, base_offset: int, size: int, old: list[Segment]) -> None:
-        """Swap, in an order in which it may be left half done at any moment.
-
-        The segments in memory first: a sync in another thread opens those it finds here. Then the old files go, while
-        `.swap` files, which are durable, say what replaces them: recovery finishes that. Only when nothing is left of
-        the old ones do the new ones lose that name, `.log` first: with `.log.swap` gone the rest is only renamed. Were
-        they renamed before, nothing would tell the old segments that follow from ones that are still needed.
-        """
-        now_ms = self._clock.now_ms()
-        interval = self.config.index_interval_bytes
-        new = Segment(
-            self._files, self.directory, base_offset, size=size, index_interval_bytes=interval, created_ms=now_ms
-        )
-        self.segments.replace([new, *(segment for segment in self.segments if segment not in old)])
-        self._doom(old, now_ms)
-        for suffix in SEGMENT_SUFFIXES:
-            path = f"{self.directory}/{file_name(base_offset, suffix)}"
-            if self._files.exists(path + SWAP_SUFFIX):
-                self._files.rename(path + SWAP_SUFFIX, path)
-        self._files_changed()
-        gone = {segment.base_offset for segment in old} - {base_offset}
-        self._snapshots.remove([offset for offset in self._snapshots.offsets if offset in gone])
-
-    def _doom(self, segments: list[Segment], now_ms: int) -> None:
-        """Rename files out of the log. They are removed later, in a thread: unlinking a gigabyte takes its time."""
+    def doom(self, segments: list[Segment], now_ms: int) -> None:
+        """Let files go, in this order."""
         due_ms = now_ms + self.config.file_delete_delay_ms
         for segment in segments:
-            stem = segment.path.removesuffix(".log")
-            for path in [stem + suffix for suffix in SEGMENT_SUFFIXES if self._files.exists(stem + suffix)]:
-                self._files.rename(path, path + DELETED_SUFFIX)
-                self.doomed.append(DoomedFile(due_ms, path + DELETED_SUFFIX))
-            self._to_sync.pop(segment, None)
-        self._files_changed()  # last: a sync that began before may not have seen the new names
+            self._directory.doom(segment, due_ms)
+            self._durability.dropped(segment)
+        self._directory.changed()
 
-    def _files_changed(self) -> None:
-        self._directory_changed = True
-        self._closed_end = -1
+    @property
+    def doomed(self) -> Sequence[DoomedFile]:
+        return self._directory.doomed
 
     def remove_doomed(self, now_ms: int) -> None:
         """Remove the files whose time has come (may be called from a thread)."""
-        for doomed in [each for each in self.doomed if each.due_ms <= now_ms]:
-            try:
-                self._files.remove(doomed.path)
-            except OSError as error:
-                logger.warning("%s is not removed yet: %s", doomed.path, error)
-            else:
-                self.doomed.remove(doomed)
+        self._directory.remove_doomed(now_ms)
 
     # Durability
 
@@ -574,117 +501,21 @@ class Log:
 
         `sealed_only` leaves the active segment to the operating system. Meant for a thread.
         """
-        with self._one_sync:
-            if self.failure is not None:
-                raise self._unavailable()
-            try:
-                return self._sync(sealed_only)
-            except OSError as error:
-                raise self.io_error(error) from error
-
-    def _sync(self, sealed_only: bool) -> int:
-        # The order matters, as the loop may roll at any moment: what `end` counts is in `active` or in `sealed`.
-        truncations, end = self._truncations, self.log_end_offset
-        active = self.segments.active
-        sealed = list(self._to_sync)
-        for segment in sealed:
-            self._sync_segment(segment, truncations, indexes=True)
-        if sealed:
-            self._snapshots.sync(active.base_offset)
-        if sealed_only:
-            end = min(end, active.base_offset)
-        elif end > self.recovery_point or truncations != self._synced_truncations:
-            self._sync_segment(active, truncations, indexes=False)
-            self._synced_truncations = truncations
-        self._sync_names()
-        with self._recovery_point_lock:
-            if self._is_undisturbed(truncations):
-                self.recovery_point = max(self.recovery_point, end)
-                for segment in sealed:
-                    self._to_sync.pop(segment, None)
-        return self.recovery_point
-
-    def _sync_names(self) -> None:
-        """Sync the directories whose entries have changed; a refusal leaves them to the next sync."""
-        changed, self._directory_changed = self._directory_changed, False
-        try:
-            if changed:
-                self._files.sync_directory(self.directory)
-            if self._parent_changed:
-                self._files.sync_directory(self.directory.rpartition("/")[0])
-                self._parent_changed = False
-        except OSError:
-            self._directory_changed = True
-            raise
-
-    def _sync_segment(self, segment: Segment, truncations: int, *, indexes: bool) -> None:
-        try:
-            segment.sync(indexes=indexes)
-        except FileNotFoundError:
-            if self._is_undisturbed(truncations) and segment in self.segments:
-                raise
-            # The loop has dropped the segment meanwhile: nothing of it has to be durable.
-
-    def _is_undisturbed(self, truncations: int) -> bool:
-        """Whether none has begun since there were so many, and none was under way then."""
-        return truncations == self._truncations and truncations % 2 == 0
-
-    def _begin_truncation(self, offset: int) -> None:
-        """From now on no sync vouches for what is behind `offset`; and no checkpoint does, as a note says, durably.
-
-        Where that note is refused nothing has happened.
-        """
-        with self._recovery_point_lock:
-            self._truncations += 1
-            self._point_max = max(self._point_max, self.recovery_point)
-            self._start_max = max(self._start_max, self.log_start_offset)
-            self.recovery_point = min(self.recovery_point, offset)
-        self.clean_offset = min(self.clean_offset, offset)
-        self._closed_end = -1
-        if offset < max(self._point_max, self._start_max):
-            try:
-                note_cut(self._files, self.directory, offset)
-            except OSError:
-                self._truncations += 1
-                raise
-            self._is_cut_noted = True
-
-    def _forget_cut(self) -> None:
-        """Remove the note of a truncation once all is durable that a checkpoint may vouch for, and epochs with it."""
-        if self._is_cut_noted and self._caught_up_after == self._truncations:
-            forget_cut(self._files, self.directory)
-            self._is_cut_noted = False
-            self._files_changed()
+        return self._durability.sync(self, sealed_only=sealed_only)
 
     def checkpoint(self) -> None:
         """Write down what must be on disk before a recovery point beyond it is. For a thread."""
-        truncations = self._truncations
-        is_caught_up = self.recovery_point >= self._point_max and self.log_start_offset >= self._start_max
-        self._guarded(self.leader_epochs.flush)
-        if is_caught_up:
-            self._caught_up_after = truncations
+        self._durability.checkpoint(self)
 
     def close(self) -> None:
         """Leave the files so that the next to open them has nothing to check: all that they say is durable."""
         if self.failure is not None:
             return
-        self._guarded(self._complete_files)
+        self.guarded(lambda: self._durability.complete_files(self))
         self.checkpoint()
         self.sync()
         self.segments.active.release()
         self.segments.release_sealed()
-
-    def _complete_files(self) -> None:
-        """Write and sync what is made from the batches and was not worth it before; `sync` does the rest."""
-        active, end = self.segments.active, self.log_end_offset
-        active.seal()
-        self._forget_cut()
-        if end not in self._snapshots.offsets:
-            self._snapshots.take(self.producers, end)
-            self._files_changed()
-        if self._closed_end != end:
-            active.sync_indexes()
-            self._snapshots.sync(end)
 
     # Failures
 
@@ -729,7 +560,8 @@ class Log:
         if is_full:
             self.segments.active.room = NO_ROOM  # so that every append comes by where this is looked at
 
-    def _guarded(self, action: Callable[[], T]) -> T:
+    def guarded(self, action: Callable[[], T]) -> T:
+        """Do work on the disk. An error of its files is told as one of this log."""
         if self.failure is not None:
             raise self._unavailable()
         try:
@@ -737,10 +569,10 @@ class Log:
         except OSError as error:
             raise self.io_error(error) from error
 
-    def _in_one_go(self, action: Callable[[], None]) -> None:
+    def in_one_go(self, action: Callable[[], None]) -> None:
         """Do work that is several steps on the disk. After an error in between the log is offline, also if such an
         error passes: memory and files do not agree any more, and recovery finishes what was begun."""
-        self._guarded(lambda: None)
+        self.guarded(lambda: None)
         try:
             action()
         except OSError as error:
@@ -756,15 +588,3 @@ class Log:
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"{self.topic_partition} has {self.log_start_offset} to {self.log_end_offset}, {offset} is outside",
         )
-
-    # Topic id
-
-    def _load_topic_id(self, topic_id: bytes | None) -> None:
-        path = f"{self.directory}/{TOPIC_ID_FILE}"
-        try:
-            self.topic_id = read_topic_id(self._files, path)
-        except CheckpointError as error:
-            logger.warning("%s is ignored: %s", path, error)
-        if self.topic_id is None and topic_id is not None:
-            write_topic_id(self._files, path, topic_id)
-            self.topic_id = topic_id

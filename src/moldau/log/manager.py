@@ -18,7 +18,8 @@ from moldau.core.ids import TopicPartition
 from moldau.core.topic_config import TopicConfig
 from moldau.log.ballast import BALLAST_BYTES_MAX
 from moldau.log.data_directory import CheckpointedOffsets, DataDirectory, DirectoryError
-from moldau.log.log import DoomedFile, Log
+from moldau.log.log import Log
+from moldau.log.log_directory import DoomedFile
 from moldau.log.open_files import OpenFiles
 from moldau.log.strays import Judge, Strays, write_note
 from moldau.protocol.errors import ApiError, ErrorCode

@@ -1,0 +1,155 @@
+"""How far one log is durable: a sync moves its recovery point on, a truncation moves it back.
+
+The law: what the recovery point covers is in files that were synced, under names that were synced. A sync runs in a
+thread while the loop appends, rolls, drops segments and truncates; it vouches for nothing that a truncation has touched
+meanwhile. Checkpoints are written by others and later, so they may vouch for more than a truncation has left: then a
+note in the directory says so, which is durable before the first file changes and goes when all is durable again.
+"""
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+from moldau.core.files import Files
+from moldau.log.log_directory import LogDirectory
+from moldau.log.recovery import LoadedLog, forget_cut, note_cut
+from moldau.log.segment import Segment
+
+if TYPE_CHECKING:
+    from moldau.log.log import Log
+
+
+class LogDurability:
+    """Moves `recovery_point` of one log: nobody else does. The number itself is the log's, as each produce reads it.
+
+    It is handed the log each time and keeps none: a log that is deleted is freed, and its files closed, at once.
+    """
+
+    def __init__(self, files: Files, directory: LogDirectory, loaded: LoadedLog) -> None:
+        self._files = files
+        self._directory = directory
+        self._snapshots = loaded.snapshots
+        self._to_sync = dict.fromkeys(loaded.segments.from_offset(loaded.recovery_point)[:-1])
+        self._truncations = 0  # counted when one begins and when it ends: odd while one is under way
+        self._synced_truncations = 0
+        self._point_max = loaded.recovery_point  # no checkpoint names a larger one, since a truncation either
+        self._start_max = loaded.log_start_offset  # and no larger log start
+        self._is_cut_noted = loaded.is_cut_noted
+        self._caught_up_after = -1  # so many truncations what the checkpoints may vouch for was durable again
+        self._one_sync = threading.Lock()
+        self._recovery_point_lock = threading.Lock()
+
+    def loaded(self, log: "Log", *, clean: bool, recovery_point: int, log_start_offset: int) -> None:
+        """Take note of what the checkpoints said of a log that was loaded."""
+        self._point_max = max(self._point_max, recovery_point)
+        self._start_max = max(self._start_max, log_start_offset)
+        if not clean or log.size_bytes == 0:
+            # An empty log may be new, or the rest of one that could not be made: not even its directory is durable.
+            self._directory.may_be_new()
+        if clean:
+            self._directory.closed_end = log.log_end_offset
+        else:
+            self._synced_truncations = -1  # recovery may have cut
+
+    # Syncs
+
+    def sync(self, log: "Log", *, sealed_only: bool) -> int:
+        """Make what was appended before this call durable; returns the offset up to which the log is."""
+        with self._one_sync:
+            return log.guarded(partial(self._sync, log, sealed_only))
+
+    def _sync(self, log: "Log", sealed_only: bool) -> int:
+        # The order matters, as the loop may roll at any moment: what `end` counts is in `active` or in `sealed`.
+        truncations, end = self._truncations, log.log_end_offset
+        active = log.segments.active
+        sealed = list(self._to_sync)
+        for segment in sealed:
+            self._sync_segment(log, segment, truncations, indexes=True)
+        if sealed:
+            self._snapshots.sync(active.base_offset)
+        if sealed_only:
+            end = min(end, active.base_offset)
+        elif end > log.recovery_point or truncations != self._synced_truncations:
+            self._sync_segment(log, active, truncations, indexes=False)
+            self._synced_truncations = truncations
+        self._directory.sync()
+        with self._recovery_point_lock:
+            if self._is_undisturbed(truncations):
+                log.recovery_point = max(log.recovery_point, end)
+                for segment in sealed:
+                    self._to_sync.pop(segment, None)
+        return log.recovery_point
+
+    def _sync_segment(self, log: "Log", segment: Segment, truncations: int, *, indexes: bool) -> None:
+        try:
+            segment.sync(indexes=indexes)
+        except FileNotFoundError:
+            if self._is_undisturbed(truncations) and segment in log.segments:
+                raise
+            # The loop has dropped the segment meanwhile: nothing of it has to be durable.
+
+    def _is_undisturbed(self, truncations: int) -> bool:
+        """Whether none has begun since there were so many, and none was under way then."""
+        return truncations == self._truncations and truncations % 2 == 0
+
+    def sealed(self, segment: Segment) -> None:
+        """Sync a segment with the next sync, and then no more: nothing is appended to it now."""
+        self._to_sync[segment] = None
+
+    def dropped(self, segment: Segment) -> None:
+        """Forget a segment that is no more: nothing of it has to be durable."""
+        self._to_sync.pop(segment, None)
+
+    # Truncations
+
+    def begin_truncation(self, log: "Log", offset: int) -> None:
+        """From now on no sync vouches for what is behind `offset`; and no checkpoint does, as a note says, durably.
+
+        Where that note is refused nothing has happened.
+        """
+        with self._recovery_point_lock:
+            self._truncations += 1
+            self._point_max = max(self._point_max, log.recovery_point)
+            self._start_max = max(self._start_max, log.log_start_offset)
+            log.recovery_point = min(log.recovery_point, offset)
+        self._directory.closed_end = -1
+        if offset < max(self._point_max, self._start_max):
+            try:
+                note_cut(self._files, self._directory.path, offset)
+            except OSError:
+                self._truncations += 1
+                raise
+            self._is_cut_noted = True
+
+    def end_truncation(self) -> None:
+        """From now on a sync vouches for what is there."""
+        self._truncations += 1
+
+    def forget_cut(self) -> None:
+        """Remove the note of a truncation once all is durable that a checkpoint may vouch for, and epochs with it."""
+        if self._is_cut_noted and self._caught_up_after == self._truncations:
+            forget_cut(self._files, self._directory.path)
+            self._is_cut_noted = False
+            self._directory.changed()
+
+    # Checkpoints and the end
+
+    def checkpoint(self, log: "Log") -> None:
+        """Write down what must be on disk before a recovery point beyond it is."""
+        truncations = self._truncations
+        is_caught_up = log.recovery_point >= self._point_max and log.log_start_offset >= self._start_max
+        log.guarded(log.leader_epochs.flush)
+        if is_caught_up:
+            self._caught_up_after = truncations
+
+    def complete_files(self, log: "Log") -> None:
+        """Write and sync what is made from the batches and was not worth it before; `sync` does the rest."""
+        active, end = log.segments.active, log.log_end_offset
+        active.seal()
+        self.forget_cut()
+        if end not in self._snapshots.offsets:
+            self._snapshots.take(log.producers, end)
+            self._directory.changed()
+        if self._directory.closed_end != end:
+            active.sync_indexes()
+            self._snapshots.sync(end)
