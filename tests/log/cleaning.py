@@ -5,7 +5,7 @@ from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
 from moldau.log.clean_job import (
     CleanResult,
-    stage,
+    remove_strays,
 )
 from moldau.log.cleanable import Cleanable, clean_job, cleanable
 from moldau.log.cleaner import clean
@@ -71,9 +71,11 @@ def compact(files: Files, log: Log, now_ms: int = NOW_MS, keys_max: int = 1 << 2
     log.roll(now_ms)
     job = clean_job(due(log, now_ms), now_ms=now_ms, keys_max=keys_max, suffix=SUFFIX)
     result = clean(files, job)
+    remove_strays(files, job)
     for group in result.groups:
-        stage(files, job, group)
-        assert log.replace_segments(group.base_offset, group.size, group.sources)
+        assert log.stage_segment(job, group)
+        files.sync_directory(log.directory)
+        assert log.replace_segments(job, group)
     log.clean_offset = result.clean_offset
     files.sync_directory(log.directory)
     return result

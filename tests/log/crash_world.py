@@ -105,34 +105,60 @@ class Promises:
 
 
 class InThisThread(Executor):
-    """Does it at once."""
+    """Does it at once, and `then` something that comes while the loop waits."""
+
+    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+        self._then = then
 
     def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> "Future[Any]":
         done: Future[Any] = Future()
         try:
-            done.set_result(work(*arguments, **named))
+            result = work(*arguments, **named)
+            self._then()
+            done.set_result(result)
         except BaseException as error:
             done.set_exception(error)
         return done
 
 
 class Cleaner:
-    """A worker that cleans in this thread."""
+    """A worker that cleans in this thread, and `then` does something that comes before the loop hears of it."""
 
     worker_id = 1
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, then: Callable[[], None]) -> None:
         self._files = files
+        self._then = then
 
     async def run(self, job: CleanJob, bytes_per_second: float) -> CleanResult:  # noqa: ARG002  # as fast as it can
         try:
-            return clean(self._files, job)
+            result = clean(self._files, job)
         except OSError as error:
             raise CleaningError(str(error)) from error
+        self._then()
+        return result
 
     def kill(self) -> None: ...
 
     async def close(self) -> None: ...
+
+
+class Interruption:
+    """Work of the loop that comes once, as soon as it `may`; what the log says of it is told later."""
+
+    def __init__(self, may: Callable[[], bool], work: Callable[[], None]) -> None:
+        self._may = may
+        self._work = work
+        self._has_come = False
+        self.refusal: ApiError | None = None
+
+    def come(self) -> None:
+        if not self._has_come and self._may():
+            self._has_come = True
+            try:
+                self._work()
+            except ApiError as error:
+                self.refusal = error
 
 
 class World:
@@ -242,18 +268,37 @@ class World:
 
     def compact(self) -> None:
         """Clean everything but the active segment, as the broker does."""
-        promises, log = self.promises, self.log
+        self.compact_while(lambda: None, is_staged=False)
+
+    def compact_while(self, work: Callable[[], None], *, is_staged: bool) -> None:
+        """Clean, while the loop does other work: before it hears of the result, or before it swaps it in."""
+        self._leave_repeated()
+        interruption = Interruption(lambda: not is_staged or self._has_swap(), work)
+        asyncio.run(self._clean(interruption))
+        if not self.files.is_stopped and interruption.refusal is not None:
+            raise interruption.refusal
+        self._end_compaction()
+
+    def _leave_repeated(self) -> None:
+        """Allow the records to go that have a later one of the same key."""
+        promises = self.promises
         last = {promises.sent[value].key: offset for offset, value in sorted(promises.content.items())}
         promises.leave(set(promises.content).difference(last.values()))
-        asyncio.run(self._clean())
+
+    def _end_compaction(self) -> None:
+        promises = self.promises
         if self.files.is_stopped:
             raise Stopped
-        if log.failure is None:
+        if self.log.failure is None:
             found = self.read()
             for offset in [each for each in promises.content if each not in found]:
+                assert offset in promises.leaving, f"{promises.content[offset][:9]!r} at {offset} is missing"
                 promises.left([offset], are_cut=False)
 
-    async def _clean(self) -> None:
+    def _has_swap(self) -> bool:
+        return any(name.endswith(".log.swap") for name in self.disk.list(self.log.directory))
+
+    async def _clean(self, interruption: "Interruption") -> None:
         services = SimpleNamespace(
             config=BrokerConfig({}),
             clock=self.clock,
@@ -264,9 +309,9 @@ class World:
         )
 
         async def worker() -> Cleaner:
-            return Cleaner(self.files)
+            return Cleaner(self.files, interruption.come)
 
-        cleaning = Cleaning(cast("Services", services), self.files, InThisThread(), worker)
+        cleaning = Cleaning(cast("Services", services), self.files, InThisThread(interruption.come), worker)
         cleaning.look()
         await cleaning.idle()
 

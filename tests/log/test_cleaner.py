@@ -13,7 +13,6 @@ from moldau.log.clean_job import (
     CleanJob,
     Source,
     discard,
-    stage,
 )
 from moldau.log.cleanable import clean_job
 from moldau.log.cleaner import Transactions, clean, fits
@@ -261,8 +260,8 @@ def test_the_marker_of_a_transaction_may_lie_in_the_active_segment() -> None:
     assert due(log).end_offset == 2
     job = clean_job(due(log), now_ms=NOW_MS, keys_max=10, suffix=SUFFIX)
     result = clean(files, job)
-    stage(files, job, result.groups[0])
-    assert log.replace_segments(*result.groups[0])
+    assert log.stage_segment(job, result.groups[0])
+    assert log.replace_segments(job, result.groups[0])
     assert pairs(log)[:1] == [(0, b"a", b"good")]
     assert all(value != b"bad" for _, _, value in pairs(log))
 
@@ -336,7 +335,7 @@ def test_segments_are_merged_while_there_is_room_for_what_is_left_of_them() -> N
     assert offsets(log) == [36, 37, 38, 39]
 
 
-JOB = CleanJob("", [], [], 0, 1000, 0, 0, 100, 1 << 20, 4096, 1, {}, SUFFIX)
+JOB = CleanJob("", [], [], 0, 1000, 0, 0, 100, 1 << 20, 4096, 1, {}, SUFFIX, 0)
 
 
 @pytest.mark.parametrize(
@@ -424,13 +423,14 @@ def test_power_may_fail_at_any_step(state: str) -> None:
     job = clean_job(due(log), now_ms=NOW_MS, keys_max=10, suffix=SUFFIX)
     result = clean(files, job)
     if state != "cleaned":
-        stage(files, job, result.groups[0])
+        assert log.stage_segment(job, result.groups[0])
+        files.sync_directory(DIRECTORY)
     if state == "half swapped":
         for source in job.sources[2:]:
             path = f"{DIRECTORY}/{source.base_offset:020d}.log"
             files.rename(path, path + ".deleted")
     if state == "swapped":
-        assert log.replace_segments(*result.groups[0])
+        assert log.replace_segments(job, result.groups[0])
     if state != "swapped":
         files.sync_directory(DIRECTORY)
     files.power_loss()
@@ -458,12 +458,27 @@ def test_a_result_is_not_used_if_the_log_has_changed_meanwhile() -> None:
     log.roll(NOW_MS)
     job = clean_job(due(log), now_ms=NOW_MS, keys_max=10, suffix=SUFFIX)
     result = clean(files, job)
-    stage(files, job, result.groups[0])
+    assert log.stage_segment(job, result.groups[0])
     log.truncate_to(1)
-    assert not log.replace_segments(*result.groups[0])
+    assert not log.replace_segments(job, result.groups[0])
     discard(files, job)
     assert not [name for name in files.list(DIRECTORY) if name.endswith((".cleaned", ".swap"))]
     assert pairs(log) == [(0, b"a", b"1")]
+
+
+def test_a_result_is_not_used_if_the_log_was_cut_and_has_grown_to_the_same_size() -> None:
+    files, log = new_log()
+    for value in (b"1", b"2"):
+        put(log, (b"a", value))
+        log.roll(NOW_MS)
+    job = clean_job(due(log), now_ms=NOW_MS, keys_max=10, suffix=SUFFIX)
+    result = clean(files, job)
+    log.truncate_to(1)
+    put(log, (b"a", b"3"))
+    log.roll(NOW_MS)
+    assert [(each.base_offset, each.size) for each in log.segments][:2] == list(job.sources)
+    assert not log.stage_segment(job, result.groups[0])
+    assert pairs(log) == [(0, b"a", b"1"), (1, b"a", b"3")]
 
 
 def test_truncation_makes_dirty_what_is_written_anew() -> None:
@@ -479,10 +494,16 @@ def test_left_overs_of_an_earlier_process_do_not_spoil_a_swap() -> None:
     files, log = new_log()
     put(log, (b"a", b"1"))
     put(log, (b"a", b"2"))
-    stray = f"{DIRECTORY}/{0:020d}.log.99.cleaned"
-    files.write_atomically(stray, b"")
+    strays = [
+        f"{DIRECTORY}/{0:020d}.log.99.cleaned",
+        f"{DIRECTORY}/{0:020d}.index.swap",
+        f"{DIRECTORY}/{0:020d}.log.swap",
+    ]
+    for stray in strays:
+        files.write_atomically(stray, b"")
     compact(files, log)
-    assert not files.exists(stray)
+    assert not any(map(files.exists, strays))
+    assert pairs(log) == [(1, b"a", b"2")]
 
 
 # Kafka's own tool

@@ -5,6 +5,7 @@ import itertools
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,26 @@ def start_over(offset: int) -> list[Callable[[World], None]]:
     return [lambda world: world.start_over(offset), more, World.sync, append_later, World.checkpoint]
 
 
+def cut(world: World) -> None:
+    """Cut, and go on; a compaction that is under way is of no use then, and takes nothing away."""
+    world.truncate(4)
+    world.promises.leaving.clear()
+    more(world)
+
+
+def expire(world: World) -> None:
+    """Let the first segment go."""
+    world.delete_records(3)
+    world.delete_expired()
+
+
+def compact_while(work: Callable[[World], None], *, is_staged: bool = True) -> list[Callable[[World], None]]:
+    def step(world: World) -> None:
+        world.compact_while(partial(work, world), is_staged=is_staged)
+
+    return [step, World.sync, append_later, World.checkpoint, append_later]
+
+
 def append_later(world: World) -> None:
     world.append(60, epoch=7)
 
@@ -106,6 +127,10 @@ SCENARIOS = {
     ),
     "compaction": Scenario(COMPACTED, keys_synced, [World.compact, append(60), World.sync, World.checkpoint]),
     "compaction of what is not synced": Scenario(COMPACTED, keys, [World.compact, append(60), World.sync]),
+    "deletion of records before a swap": Scenario(COMPACTED, keys_synced, compact_while(expire)),
+    "truncation during a compaction": Scenario(COMPACTED, keys_synced, compact_while(cut, is_staged=False)),
+    "truncation before a swap": Scenario(COMPACTED, keys_synced, compact_while(cut)),
+    "truncation before a swap of what is not synced": Scenario(COMPACTED, keys, compact_while(cut)),
     "truncation inside the last segment": Scenario(SMALL, four_segments, truncate(9)),
     "truncation over segments": Scenario(SMALL, four_segments, truncate(4)),
     "truncation to the start of a segment": Scenario(SMALL, four_segments, truncate(3)),

@@ -26,7 +26,7 @@ from moldau.log.clean_job import (
     decode_result,
     discard,
     encode_job,
-    stage,
+    remove_strays,
 )
 from moldau.log.cleanable import Cleanable, clean_job, cleanable
 from moldau.log.log import Log
@@ -218,13 +218,17 @@ class Cleaning:
                     await self._in_thread(discard, self._files, job)
 
     async def _swap(self, cleaned: Log, job: CleanJob, result: CleanResult) -> bool:
+        if cleaned.failure is not None:
+            return False
+        await self._in_thread(remove_strays, self._files, job)
         for group in result.groups:
             if cleaned.failure is not None:
                 return False
-            await self._in_thread(stage, self._files, job, group)
-            with contextlib.suppress(ApiError):  # it has taken itself offline, and said so
-                if cleaned.replace_segments(group.base_offset, group.size, group.sources):
-                    continue
+            if cleaned.stage_segment(job, group):
+                await self._in_thread(self._files.sync_directory, job.directory)
+                with contextlib.suppress(ApiError):  # it has taken itself offline, and said so
+                    if cleaned.replace_segments(job, group):
+                        continue
             log.info("%s has changed while it was cleaned", cleaned.topic_partition)
             return False
         cleaned.clean_offset = result.clean_offset

@@ -3,6 +3,7 @@
 The broker writes a job, a child process (`compaction_job`) does it (`cleaner`), the broker takes the result over.
 """
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -44,6 +45,7 @@ class CleanJob(NamedTuple):
     keys_max: int
     last_batches: Mapping[int, LastBatch]  # by producer id
     suffix: str  # of the files that are written
+    truncations: int  # that the log had seen: after one more the result is of no use
 
 
 class CleanedGroup(NamedTuple):
@@ -106,30 +108,39 @@ def decode_result(line: bytes) -> CleanResult:
     return CleanResult(clean_offset, made, *counts)
 
 
-# From `.cleaned` to `.swap`
+# Files that are not used
 
 
-def stage(files: Files, job: CleanJob, group: CleanedGroup) -> None:
-    """Name a finished group so that recovery would complete its swap; durable when this returns. For a thread.
+def remove_strays(files: Files, job: CleanJob) -> None:
+    """Remove what cleanings before this one have left. For a thread.
 
-    Recovery believes a swap only below every `.cleaned` file, so none may be left behind by an earlier process.
+    Recovery believes a swap only below every `.cleaned` file; and a swap that was given up, but could not be removed,
+    would bring back what this one takes away.
     """
     for name in files.list(job.directory):
-        if name.endswith(CLEANED_SUFFIX) and not name.endswith(job.suffix):
+        if name.endswith(".log" + SWAP_SUFFIX):
+            disown_swap(files, job.directory, int(name.partition(".")[0]))
+        elif name.endswith(CLEANED_SUFFIX) and not name.endswith(job.suffix):
             files.remove(f"{job.directory}/{name}")
-    for path in _group_paths(job, group.base_offset):
-        if files.exists(path + job.suffix):
-            files.rename(path + job.suffix, path + SWAP_SUFFIX)
-    files.sync_directory(job.directory)
 
 
 def discard(files: Files, job: CleanJob) -> None:
     """Remove all that a cleaning made and that was not swapped in. For a thread."""
     for source in job.sources:
-        for path in _group_paths(job, source.base_offset):
-            files.remove(path + SWAP_SUFFIX)
-            files.remove(path + job.suffix)
+        disown_swap(files, job.directory, source.base_offset)
+        for suffix in SEGMENT_SUFFIXES:
+            files.remove(f"{job.directory}/{file_name(source.base_offset, suffix)}{job.suffix}")
 
 
-def _group_paths(job: CleanJob, base_offset: int) -> list[str]:
-    return [f"{job.directory}/{file_name(base_offset, suffix)}" for suffix in SEGMENT_SUFFIXES]
+def disown_swap(files: Files, directory: str, base_offset: int) -> None:
+    """Remove a compacted segment that is not to be swapped in any more.
+
+    Its `.log.swap` becomes a `.cleaned` file first: with that one step recovery gives up the whole swap. Were the file
+    removed, recovery would put the indexes that are left in the place of those that are still needed.
+    """
+    log, *indexes = [f"{directory}/{file_name(base_offset, suffix)}" for suffix in SEGMENT_SUFFIXES]
+    with contextlib.suppress(FileNotFoundError):
+        files.rename(log + SWAP_SUFFIX, log + CLEANED_SUFFIX)
+    for index in indexes:
+        files.remove(index + SWAP_SUFFIX)
+    files.remove(log + CLEANED_SUFFIX)

@@ -100,4 +100,5 @@ def clean_job(due: Cleanable, *, now_ms: int, keys_max: int, suffix: str) -> Cle
             for each in log.producers
         },
         suffix=suffix,
+        truncations=log.truncations,
     )

@@ -16,6 +16,7 @@ from moldau.core.files import Buffer, FileRegion, Files
 from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
+from moldau.log.clean_job import CleanedGroup, CleanJob
 from moldau.log.leader_epochs import EpochEnd, LeaderEpochs
 from moldau.log.log_directory import DoomedFile, LogDirectory
 from moldau.log.log_durability import LogDurability
@@ -405,6 +406,7 @@ class Log:
     def _drop_oldest(self, count: int, now_ms: int) -> None:
         """Drop the first `count` segments, the oldest first: what a crash leaves of them has no gap."""
         dropped, kept = list(self.segments)[:count], list(self.segments)[count:]
+        self._directory.disown_swaps()
         self.segments.replace(kept)
         self.advance_log_start(kept[0].base_offset)
         self.doom(dropped, now_ms)
@@ -429,13 +431,16 @@ class Log:
     def _truncate(self, offset: int) -> None:
         """Cut off the end, in an order in which it may be left half done at any moment:
 
-        the note that nothing is checkpointed past `offset`, durable; segments from the last one back, so that none is
-        behind a gap; their names durable; the cut. A segment that came back behind records that are written after
-        the cut would be believed. The cut itself is durable with the next sync, before which nothing is vouched for.
+        the note that nothing is checkpointed past `offset`, durable; compacted segments that are not swapped in, which
+        hold what is being cut; segments from the last one back, so that none is behind a gap; their names durable; the
+        cut. A segment that came back behind records that are written after the cut would be believed. The cut itself
+        is durable with the next sync, before which nothing is vouched for.
         """
         now_ms = self._clock.now_ms()
         kept = [segment for segment in self.segments if segment.base_offset <= offset]
         dropped = [segment for segment in self.segments if segment.base_offset > offset]
+        if dropped:
+            self._directory.disown_swaps()
         self.segments.replace(kept)
         self.doom(dropped[::-1], now_ms)
         self._snapshots.remove_above(offset)
@@ -460,6 +465,7 @@ class Log:
     def _start_over(self, offset: int) -> None:
         """Drop all segments in the order of `_truncate`, then begin one, which may have the name of an old one."""
         now_ms = self._clock.now_ms()
+        self._directory.disown_swaps()
         self.doom(list(self.segments)[::-1], now_ms)
         self._snapshots.remove_above(-1)
         self._files.sync_directory(self.directory)
@@ -471,12 +477,22 @@ class Log:
         self.producers.map_end_offset = offset
         self._durability.end_truncation()
 
-    def replace_segments(self, base_offset: int, size: int, replaced: Sequence[tuple[int, int]]) -> bool:
-        """Put a compacted segment, complete in its `.swap` files, in the place of those it was made of.
+    # Compaction
 
-        `replaced` are their base offsets and sizes. False: they are no longer all there, or not as they were.
-        """
-        return self._swaps.replace(self, base_offset, size, replaced)
+    @property
+    def truncations(self) -> int:
+        """A number that is another one after a truncation."""
+        return self._durability.truncations
+
+    def stage_segment(self, job: CleanJob, group: CleanedGroup) -> bool:
+        """Name a compacted segment so that recovery would swap it in; False: the log is not as it was for the job."""
+        return self._swaps.stage(self, job, group)
+
+    def replace_segments(self, job: CleanJob, group: CleanedGroup) -> bool:
+        """Swap in a compacted segment that was staged, durably; False: the log is not as it was for the job."""
+        return self._swaps.replace(self, job, group)
+
+    # Files that go
 
     def doom(self, segments: list[Segment], now_ms: int) -> None:
         """Let files go, in this order."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from moldau.core.files import Files
 from moldau.core.topic_config import TopicConfig
 from moldau.log.checkpoints import CheckpointError, read_topic_id, write_topic_id
+from moldau.log.clean_job import disown_swap
 from moldau.log.data_directory import TOPIC_ID_FILE
 from moldau.log.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, Segment, file_name
 
@@ -33,6 +34,7 @@ class LogDirectory:
         self.closed_end = -1  # where the log ended when its last user closed it, as long as no file has changed
         self._has_changed = False
         self._parent_has_changed = False
+        self._may_hold_swaps = False
 
     def changed(self) -> None:
         """Let the next sync make the names durable: some have come or gone."""
@@ -65,6 +67,14 @@ class LogDirectory:
         self.changed()
         return segment
 
+    def stage(self, base_offset: int, suffix: str) -> None:
+        """Name a compacted segment, whose files end in `suffix`, so that recovery would swap it in."""
+        self._may_hold_swaps = True
+        for each in SEGMENT_SUFFIXES:
+            path = self._stem(base_offset) + each
+            if self._files.exists(path + suffix):
+                self._files.rename(path + suffix, path + SWAP_SUFFIX)
+
     def has_swap(self, base_offset: int) -> bool:
         """Whether a compacted segment waits to take the place of those it was made of."""
         return self._files.exists(f"{self._stem(base_offset)}.log{SWAP_SUFFIX}")
@@ -76,6 +86,14 @@ class LogDirectory:
             if self._files.exists(path + SWAP_SUFFIX):
                 self._files.rename(path + SWAP_SUFFIX, path)
         self.changed()
+
+    def disown_swaps(self) -> None:
+        """Let recovery finish no swap: what the compacted segments were made of is about to go."""
+        if self._may_hold_swaps:
+            for name in self._files.list(self.path):
+                if name.endswith(".log" + SWAP_SUFFIX):
+                    disown_swap(self._files, self.path, int(name.partition(".")[0]))
+            self._may_hold_swaps = False
 
     def load_topic_id(self, topic_id: bytes | None) -> bytes | None:
         """The id in the directory; `topic_id` is written there if it has none."""

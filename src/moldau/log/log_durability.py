@@ -30,7 +30,7 @@ class LogDurability:
         self._directory = directory
         self._snapshots = loaded.snapshots
         self._to_sync = dict.fromkeys(loaded.segments.from_offset(loaded.recovery_point)[:-1])
-        self._truncations = 0  # counted when one begins and when it ends: odd while one is under way
+        self.truncations = 0  # counted when one begins and when it ends: odd while one is under way
         self._synced_truncations = 0
         self._point_max = loaded.recovery_point  # no checkpoint names a larger one, since a truncation either
         self._start_max = loaded.log_start_offset  # and no larger log start
@@ -60,7 +60,7 @@ class LogDurability:
 
     def _sync(self, log: "Log", sealed_only: bool) -> int:
         # The order matters, as the loop may roll at any moment: what `end` counts is in `active` or in `sealed`.
-        truncations, end = self._truncations, log.log_end_offset
+        truncations, end = self.truncations, log.log_end_offset
         active = log.segments.active
         sealed = list(self._to_sync)
         for segment in sealed:
@@ -90,7 +90,7 @@ class LogDurability:
 
     def _is_undisturbed(self, truncations: int) -> bool:
         """Whether none has begun since there were so many, and none was under way then."""
-        return truncations == self._truncations and truncations % 2 == 0
+        return truncations == self.truncations and truncations % 2 == 0
 
     def sealed(self, segment: Segment) -> None:
         """Sync a segment with the next sync, and then no more: nothing is appended to it now."""
@@ -108,7 +108,7 @@ class LogDurability:
         Where that note is refused nothing has happened.
         """
         with self._recovery_point_lock:
-            self._truncations += 1
+            self.truncations += 1
             self._point_max = max(self._point_max, log.recovery_point)
             self._start_max = max(self._start_max, log.log_start_offset)
             log.recovery_point = min(log.recovery_point, offset)
@@ -117,17 +117,17 @@ class LogDurability:
             try:
                 note_cut(self._files, self._directory.path, offset)
             except OSError:
-                self._truncations += 1
+                self.truncations += 1
                 raise
             self._is_cut_noted = True
 
     def end_truncation(self) -> None:
         """From now on a sync vouches for what is there."""
-        self._truncations += 1
+        self.truncations += 1
 
     def forget_cut(self) -> None:
         """Remove the note of a truncation once all is durable that a checkpoint may vouch for, and epochs with it."""
-        if self._is_cut_noted and self._caught_up_after == self._truncations:
+        if self._is_cut_noted and self._caught_up_after == self.truncations:
             forget_cut(self._files, self._directory.path)
             self._is_cut_noted = False
             self._directory.changed()
@@ -136,7 +136,7 @@ class LogDurability:
 
     def checkpoint(self, log: "Log") -> None:
         """Write down what must be on disk before a recovery point beyond it is."""
-        truncations = self._truncations
+        truncations = self.truncations
         is_caught_up = log.recovery_point >= self._point_max and log.log_start_offset >= self._start_max
         log.guarded(log.leader_epochs.flush)
         if is_caught_up:

@@ -1,14 +1,15 @@
 """Compacted segments that take the place of those they were made of, in one log.
 
 The law: a swap may be left half done at any moment. `.swap` files are complete and durable before the first old file
-goes; as long as one of them is there recovery can finish the swap, and does.
+goes; as long as one of them is there recovery can finish the swap, and does. So they are there only while the old
+segments are what the new one was made of: the loop names them so, and disowns them before it drops or cuts segments.
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from moldau.core.clock import Clock
 from moldau.core.files import Files
+from moldau.log.clean_job import CleanedGroup, CleanJob
 from moldau.log.log_directory import LogDirectory
 from moldau.log.segment import Segment
 from moldau.log.snapshots import Snapshots
@@ -26,19 +27,34 @@ class LogSwaps:
         self._directory = directory
         self._snapshots = snapshots
 
-    def replace(self, log: "Log", base_offset: int, size: int, replaced: Sequence[tuple[int, int]]) -> bool:
-        """Put a compacted segment, complete in its `.swap` files, in the place of those it was made of.
+    def stage(self, log: "Log", job: CleanJob, group: CleanedGroup) -> bool:
+        """Name a compacted segment so that recovery would swap it in. To be made durable before it is swapped in here.
 
-        `replaced` are their base offsets and sizes. False: they are no longer all there, or not as they were.
+        False: those it was made of are no longer all there, or not as they were.
         """
-        bases = {base for base, _ in replaced}
-        old = [segment for segment in log.segments if segment.base_offset in bases]
-        if [(segment.base_offset, segment.size) for segment in old] != list(replaced) or log.segments.active in old:
+        if self._replaced(log, job, group) is None:
             return False
-        if not self._directory.has_swap(base_offset):
-            return False
-        log.in_one_go(lambda: self._swap_in(log, base_offset, size, old))
+        self._directory.stage(group.base_offset, job.suffix)
         return True
+
+    def replace(self, log: "Log", job: CleanJob, group: CleanedGroup) -> bool:
+        """Put a compacted segment, complete in its `.swap` files, in the place of those it was made of; False as for
+        `stage`."""
+        old = self._replaced(log, job, group)
+        if old is None or not self._directory.has_swap(group.base_offset):
+            return False
+        log.in_one_go(lambda: self._swap_in(log, group.base_offset, group.size, old))
+        return True
+
+    def _replaced(self, log: "Log", job: CleanJob, group: CleanedGroup) -> list[Segment] | None:
+        """The segments that a group was made of, if they are as they were.
+
+        Their sizes do not tell: a log that was cut may have grown to the same size again.
+        """
+        bases = {source.base_offset for source in group.sources}
+        old = [segment for segment in log.segments if segment.base_offset in bases]
+        is_same = [(segment.base_offset, segment.size) for segment in old] == list(group.sources)
+        return old if is_same and job.truncations == log.truncations and log.segments.active not in old else None
 
     def _swap_in(self, log: "Log", base_offset: int, size: int, old: list[Segment]) -> None:
         """Swap, in an order in which it may be left half done at any moment.
