@@ -5,8 +5,11 @@ Only LONG_REQUESTS_MAX are worked on at a time, whoever sent them: that bounds w
 """
 
 import asyncio
+import gc
 import logging
-from collections.abc import Awaitable
+import time
+from collections.abc import Awaitable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, cast
 
 from moldau.broker.sender import Chunk
@@ -20,12 +23,14 @@ from moldau.protocol import codec
 from moldau.protocol.apis import request_type, response_type
 from moldau.protocol.errors import ErrorCode, ProtocolError
 from moldau.protocol.framing import Frame, respond_in_steps
-from moldau.protocol.schema import Message
+from moldau.protocol.schema import Message, Struct
 from moldau.replication.delayed import DelayedFetch
 
 log = logging.getLogger(__name__)
 
 LONG_REQUESTS_MAX: Final = 4
+FREED_AT_ONCE: Final = 200
+COLLECTIONS_OFF_S_MAX: Final = 5.0
 ERROR_OF_OURS: Final = "the request could not be answered because of an error of ours, see above"
 
 
@@ -90,21 +95,35 @@ class LongRequests:
         return InTurns(self._serve(long), is_undecided=True)
 
     async def _serve(self, long: LongRequest) -> list[Chunk] | None:
+        request: Message | None = None
         try:
-            async with self._room:
-                turns = Turns()
-                request = await long.decoded(turns)
-                answer = await _handled(long, request, turns)
-                if isinstance(answer, Message):
-                    return await long.encoded(turns, answer)
-            settled = await _settled(answer)
+            with without_collections() as collections:
+                async with self._room:
+                    turns = Turns()
+                    request = await long.decoded(turns)
+                    answer = await _handled(long, request, turns)
+                    if isinstance(answer, Coroutine):
+                        answer = await answer
+                if not isinstance(answer, Message):
+                    collections.resume()  # it may wait for long
+                settled = await _settled(answer)
+                return await _written(long, request, settled)
         except ProtocolError as error:
             log.warning("closing the connection of %s: %s", long, error)
             return None
         except Exception:
             log.exception("a request of %s with many elements failed", long)
-            settled = server_error(long.api_key)
-        return [] if settled is None else await long.encoded(Turns(), settled)
+            return await _written(long, request, server_error(long.api_key))
+
+
+async def _written(long: LongRequest, request: Message | None, answer: Message | None) -> list[Chunk]:
+    """The answer's bytes; then request and answer are freed, some of it at a time."""
+    turns = Turns()
+    chunks = [] if answer is None else await long.encoded(turns, answer)
+    for message in (answer, request):
+        if message is not None:
+            await turns.run(taken_apart(message))
+    return chunks
 
 
 async def _handled(long: LongRequest, request: Message, turns: Turns) -> Any:
@@ -114,6 +133,9 @@ async def _handled(long: LongRequest, request: Message, turns: Turns) -> Any:
         return long.handle(request, long.context)
     whole: Message | None = None
     for piece in pieces.cut(request):
+        if piece is None:
+            await turns.give_way()
+            continue
         answer = await _settled(long.handle(piece, long.context))
         if answer is not None and refused(answer):
             return answer
@@ -155,6 +177,70 @@ async def _fetched(delayed: DelayedFetch[Message]) -> Message:
 def long_answer(api_key: int, version: int, correlation_id: int, answer: Message) -> Later:
     """To a request that is answered already, but for the bytes."""
     return InTurns(Turns().run(respond_in_steps(api_key, version, correlation_id, answer)), is_undecided=False)
+
+
+def taken_apart(message: Any) -> codec.Steps[None]:
+    """Empties the arrays of a message that nobody needs any more, some elements a step: to free a hundred thousand of
+    them at once takes as long as thirty turns."""
+    for name in message.__fields__:
+        elements = getattr(message, name)
+        if not isinstance(elements, list):
+            continue
+        while elements:
+            for each in elements[-FREED_AT_ONCE:]:
+                if isinstance(each, Struct):
+                    yield from taken_apart(each)
+            del elements[-FREED_AT_ONCE:]
+            yield
+
+
+class Collections:
+    """The garbage collector, kept away while long requests are worked on: there are no cycles in what they are made of,
+    and it is gone soon. Where they follow each other without end, the collector is let in after COLLECTIONS_OFF_S_MAX.
+    """
+
+    def __init__(self) -> None:
+        self._at_work = 0
+        self._since = 0.0
+
+    def suspend(self) -> None:
+        if self._at_work == 0:
+            self._since = time.monotonic()
+            gc.disable()
+        elif time.monotonic() - self._since > COLLECTIONS_OFF_S_MAX:
+            gc.enable()
+        self._at_work += 1
+
+    def resume(self) -> None:
+        self._at_work -= 1
+        if self._at_work == 0:
+            gc.enable()
+
+
+_collections = Collections()
+"""Of the process, whatever brokers are in it."""
+
+
+class _Suspended:
+    """One request's wish, which ends once."""
+
+    def __init__(self) -> None:
+        self._is_over = False
+        _collections.suspend()
+
+    def resume(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            _collections.resume()
+
+
+@contextmanager
+def without_collections() -> Iterator[_Suspended]:
+    suspended = _Suspended()
+    try:
+        yield suspended
+    finally:
+        suspended.resume()
 
 
 def server_error(key: int) -> Message:

@@ -40,8 +40,8 @@ from moldau.protocol.messages.k19_create_topics import (
 
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     services = context.services
-    too_many = _partition_count(request.topics, services) > PARTITIONS_PER_REQUEST_MAX
     turns = Turns()
+    too_many = await _partition_count(request.topics, services, turns) > PARTITIONS_PER_REQUEST_MAX
     twice = await repeated_in_turns((topic.name for topic in request.topics), turns)
     results = [_refusal(name, ErrorCode.INVALID_REQUEST, f"topic {name!r} is there twice") for name in twice]
     async for topic in turns.each(request.topics):
@@ -58,10 +58,12 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     return CreateTopicsResponse(topics=results)
 
 
-def _partition_count(topics: Sequence[CreatableTopic], services: Services) -> int:
-    default = services.config.int("num.partitions")
-    counts = (default if topic.num_partitions == USE_DEFAULT else topic.num_partitions for topic in topics)
-    return sum(len(topic.assignments) or max(count, 0) for topic, count in zip(topics, counts, strict=True))
+async def _partition_count(topics: Sequence[CreatableTopic], services: Services, turns: Turns) -> int:
+    default, total = services.config.int("num.partitions"), 0
+    async for topic in turns.each(topics):
+        count = default if topic.num_partitions == USE_DEFAULT else topic.num_partitions
+        total += len(topic.assignments) or max(count, 0)
+    return total
 
 
 def _refusal(name: str, code: int, message: str | None) -> CreatableTopicResult:

@@ -13,6 +13,7 @@ from collections import defaultdict
 
 from moldau.core.ids import TopicPartition
 from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.turns import Turns
 from moldau.log.data_directory import DataDirectory
 from moldau.log.log import Log
 from moldau.protocol.errors import ErrorCode
@@ -27,18 +28,23 @@ from moldau.protocol.messages.k35_describe_log_dirs import (
 NOT_KNOWN = -1
 
 
-def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     services = context.services
-    logs = _by_directory(_asked(request), services)
+    logs = _by_directory(await _asked(request), services)
     return DescribeLogDirsResponse(
         results=[_directory(directory, logs[directory.path]) for directory in services.logs.directories]
     )
 
 
-def _asked(request: DescribeLogDirsRequest) -> set[TopicPartition] | None:
+async def _asked(request: DescribeLogDirsRequest) -> set[TopicPartition] | None:
     if request.topics is None:
         return None
-    return {TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    asked: set[TopicPartition] = set()
+    turns = Turns()
+    async for topic in turns.each(request.topics):
+        async for index in turns.each(topic.partitions):
+            asked.add(TopicPartition(topic.topic, index))
+    return asked
 
 
 def _by_directory(asked: set[TopicPartition] | None, services: Services) -> dict[str, list[Log]]:

@@ -24,8 +24,8 @@ from moldau.protocol.messages.k37_create_partitions import (
 
 async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
     services = context.services
-    too_many = _added(request.topics, services) > PARTITIONS_PER_REQUEST_MAX
     turns = Turns()
+    too_many = await _added(request.topics, services, turns) > PARTITIONS_PER_REQUEST_MAX
     twice = await repeated_in_turns((topic.name for topic in request.topics), turns)
     results = [_refusal(name, ErrorCode.INVALID_REQUEST, f"topic {name!r} is there twice") for name in twice]
     async for topic in turns.each(request.topics):
@@ -44,9 +44,12 @@ async def handle(request: CreatePartitionsRequest, context: RequestContext) -> C
     return CreatePartitionsResponse(results=results)
 
 
-def _added(topics: Sequence[CreatePartitionsTopic], services: Services) -> int:
-    known = services.metadata.image.topics
-    return sum(max(each.count - len(known[each.name].partitions), 0) for each in topics if each.name in known)
+async def _added(topics: Sequence[CreatePartitionsTopic], services: Services, turns: Turns) -> int:
+    known, total = services.metadata.image.topics, 0
+    async for each in turns.each(topics):
+        if each.name in known:
+            total += max(each.count - len(known[each.name].partitions), 0)
+    return total
 
 
 def _refusal(name: str, code: int, message: str | None) -> CreatePartitionsTopicResult:

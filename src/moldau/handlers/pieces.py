@@ -37,10 +37,13 @@ class Pieces(NamedTuple):
         return bool(inner) and sum(len(getattr(each, inner)) for each in outer) > self.elements_max
 
     def cut(self, request: Any) -> Iterator[Any]:
-        """The request as several, in order."""
+        """The request as several, in order; None now and then where there is only work so far."""
         piece: list[Any] = []
         room = self.elements_max
         for each, size in self._short(self._distinct(getattr(request, self.asked))):
+            if each is None:
+                yield None
+                continue
             if size > room:
                 yield _with(request, self.asked, piece)
                 piece, room = [], self.elements_max
@@ -51,13 +54,12 @@ class Pieces(NamedTuple):
     def _distinct(self, outer: list[Any]) -> Iterable[Any]:
         if self.distinct is None:
             return outer
-        seen: set[Hashable] = set()
-        return (each for each in outer if (key := self.distinct(each)) not in seen and not seen.add(key))  # type: ignore[func-returns-value]
+        return _first_of_each(outer, self.distinct)
 
     def _short(self, outer: Iterable[Any]) -> Iterator[tuple[Any, int]]:
         """The groups, long ones in parts, and what each counts for."""
         for each in outer:
-            if not self.asked_inner:
+            if each is None or not self.asked_inner:
                 yield each, 1
                 continue
             elements = getattr(each, self.asked_inner)
@@ -75,6 +77,18 @@ class Pieces(NamedTuple):
             getattr(known[-1], self.answered_inner).extend(getattr(added[0], self.answered_inner))
             added = added[1:]
         known.extend(added)
+
+
+def _first_of_each(elements: list[Any], key_of: Callable[[Any], Hashable]) -> Iterator[Any]:
+    """Those elements that ask for something else than all before them, and None for many that do not."""
+    seen: set[Hashable] = set()
+    for number, each in enumerate(elements):
+        key = key_of(each)
+        if key not in seen:
+            seen.add(key)
+            yield each
+        elif number % PIECE_ELEMENTS == 0:
+            yield None
 
 
 def refused(answer: Message) -> bool:
