@@ -20,6 +20,7 @@ from moldau.broker.fetching import Fetchers
 from moldau.broker.following import WHOLE_CLUSTER
 from moldau.broker.group_commit import committer
 from moldau.broker.groups import GroupCoordinator
+from moldau.broker.heap import Heap
 from moldau.broker.listeners import Listeners
 from moldau.broker.opening import OpeningThread
 from moldau.broker.ownership import check_directories
@@ -132,7 +133,7 @@ class Broker:
             await self._open_store()
             await self._open_logs()
             await self._join_cluster()
-            dispatcher = Dispatcher(self._services)
+            dispatcher = Dispatcher(self._services, self._heap.much_was_freed)
             await self._listeners.accept(dispatcher)
         except (DirectoryError, OSError, StoreError, BrokerStartError) as error:
             await self._release()
@@ -218,7 +219,8 @@ class Broker:
             ),
             random=self._random,
         )
-        self._services.opening = self._opening = OpeningThread(self._loop)
+        self._heap = Heap(self._loop)
+        self._services.opening = self._opening = OpeningThread(self._loop, self._heap)
         self._groups = GroupCoordinator(self._loop, self._services, lambda: os.urandom(16))
         self._services.groups = self._groups
         # In a thread: after a crash much may have to be checked, and the loop has a session to keep alive.
@@ -426,6 +428,7 @@ class Broker:
             await self.store.close()
         if hasattr(self, "_opening"):
             self._opening.close()
+            self._heap.close()
         self._threads.shutdown()
         self._directory_threads.shutdown()
         self._cold_reads.shutdown()

@@ -185,10 +185,11 @@ class Introduction(NamedTuple):
 class Dispatcher:
     """Decodes, calls the handler, encodes."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, much_was_freed: Callable[[], None] = lambda: None) -> None:
+        """`much_was_freed` is called after requests that took much memory for a moment."""
         self._services = services
         self._routes: dict[tuple[int, int], Route] = {}
-        self._long_requests = LongRequests()
+        self._long_requests = LongRequests(much_was_freed)
         self._peer: Peer | None = None  # whose request came last
         self._known: Introduction | None = None
 

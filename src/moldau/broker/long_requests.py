@@ -8,7 +8,7 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Awaitable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, cast
 
@@ -88,8 +88,9 @@ class InTurns(Later):
 class LongRequests:
     """Those that are worked on now."""
 
-    def __init__(self) -> None:
+    def __init__(self, much_was_freed: Callable[[], None]) -> None:
         self._room = asyncio.Semaphore(LONG_REQUESTS_MAX)
+        self._much_was_freed = much_was_freed
 
     def serve(self, long: LongRequest) -> Later:
         return InTurns(self._serve(long), is_undecided=True)
@@ -114,6 +115,8 @@ class LongRequests:
         except Exception:
             log.exception("a request of %s with many elements failed", long)
             return await _written(long, request, server_error(long.api_key))
+        finally:
+            self._much_was_freed()
 
 
 async def _written(long: LongRequest, request: Message | None, answer: Message | None) -> list[Chunk]:

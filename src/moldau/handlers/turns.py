@@ -15,7 +15,7 @@ from moldau.protocol.codec import Steps
 
 T = TypeVar("T")
 
-TURN_S: Final = 0.001
+TURN_S: Final = 0.0003
 """How long somebody works before he gives way."""
 
 
