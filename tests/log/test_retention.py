@@ -88,7 +88,7 @@ def test_files_are_renamed_at_once_and_removed_when_their_time_has_come() -> Non
     assert [name for name in files.list(DIRECTORY) if name.endswith(".deleted")] == deleted
     log.remove_doomed(NOW_MS + 60_000)
     assert not [name for name in files.list(DIRECTORY) if name.endswith(".deleted")]
-    assert not log.doomed
+    assert not log._directory.doomed
 
 
 def test_leader_epochs_and_producers_follow_the_start() -> None:

@@ -7,7 +7,7 @@ what is stored nor on how many producers there are.
 
 import errno
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from moldau.core.clock import Clock
@@ -18,7 +18,7 @@ from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
 from moldau.log.clean_job import CleanedGroup, CleanJob
 from moldau.log.leader_epochs import EpochEnd, LeaderEpochs
-from moldau.log.log_directory import DoomedFile, LogDirectory
+from moldau.log.log_directory import LogDirectory
 from moldau.log.log_durability import LogDurability
 from moldau.log.log_swaps import LogSwaps
 from moldau.log.open_files import OpenFiles
@@ -492,8 +492,6 @@ class Log:
         """Swap in a compacted segment that was staged, durably; False: the log is not as it was for the job."""
         return self._swaps.replace(self, job, group)
 
-    # Files that go
-
     def doom(self, segments: list[Segment], now_ms: int) -> None:
         """Let files go, in this order."""
         due_ms = now_ms + self.config.file_delete_delay_ms
@@ -501,10 +499,6 @@ class Log:
             self._directory.doom(segment, due_ms)
             self._durability.dropped(segment)
         self._directory.changed()
-
-    @property
-    def doomed(self) -> Sequence[DoomedFile]:
-        return self._directory.doomed
 
     def remove_doomed(self, now_ms: int) -> None:
         """Remove the files whose time has come (may be called from a thread)."""
