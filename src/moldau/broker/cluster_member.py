@@ -64,6 +64,7 @@ class ClusterMember:
     async def register(self) -> None:
         """Be alive for others; raises BrokerStartError."""
         await self._returning.withdraw()
+        await self._returning.claim()
         await self.registration.register()
         self._returning.registered()
 

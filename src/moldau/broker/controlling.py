@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from moldau.broker.admin_requests import AdminServing
 from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, leaders_are_alive, new_leaders
-from moldau.cluster.controller import reconcile
+from moldau.cluster.controller import reconcile, rewritten
 from moldau.cluster.elections import imbalanced
 from moldau.cluster.image import NO_LEADER, NO_TOPIC_ID, BrokerInfo, ClusterImage, TopicImage
 from moldau.cluster.metadata import Conflict
@@ -42,6 +42,7 @@ class Controller:
         self._is_closed = False
         self._epoch = -1
         self._well = _Seen()
+        self._tried: frozenset[str] = frozenset()
         self._admin = AdminServing(services)
         self._unwatch: Callable[[], None] | None = None
 
@@ -127,6 +128,7 @@ class Controller:
         if not self.is_active:
             await self._claim()
         if self.is_active:
+            await self._restore_topics()
             await self._make_well()
         if self.is_active and not await self._admin.serve():
             self._look_later()
@@ -143,9 +145,18 @@ class Controller:
         if await metadata.claim_controller(broker_id):
             self._epoch = metadata.image.controller_epoch
             self._well = _Seen()
+            self._tried = frozenset()
             self._admin.changed()
             await metadata.keep_topic_ids()
             log.info("this broker is the controller, epoch %d", self._epoch)
+
+    async def _restore_topics(self) -> None:
+        """Write the nodes of topics again that nobody understands; each is tried once."""
+        metadata = self._services.metadata
+        unreadable = metadata.image.unreadable_topics
+        for name in sorted(unreadable - self._tried):
+            await metadata.restorer.topic(name, metadata.controller_guard())
+        self._tried = unreadable
 
     async def _make_well(self) -> None:
         """Write what should be different, until nothing is."""
@@ -155,6 +166,7 @@ class Controller:
             topics = list(self._well.changed(image))
             nameless = [topic for topic in topics if topic.lacks_id or topic.topic_id == NO_TOPIC_ID]
             changes = reconcile(image, topics, self._is_unclean)
+            changes += rewritten(image, changes)
             if not changes and not nameless:
                 self._well = _Seen(image.brokers, image.topics, image.broker_configs)
                 return

@@ -20,12 +20,15 @@ from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, StateChange
 from moldau.cluster.controller import plan_return
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.metadata import Conflict
+from moldau.cluster.restoring import Claim
+from moldau.cluster.znodes import LogEnd
 from moldau.core.ids import TopicPartition
 from moldau.handlers.context import Services
 
 log = logging.getLogger(__name__)
 
 NAMES_IN_A_LINE_MAX = 20
+NO_LOG = LogEnd(-1, 0)
 
 
 class Returning:
@@ -60,6 +63,21 @@ class Returning:
         if lost:
             await self._face_the_loss(lost)
 
+    async def claim(self) -> None:
+        """Say where our logs end, for partitions whose state nobody knows. Of a log that may come back with its disk
+        nothing is said: its partition waits."""
+        logs, metadata, broker_id = self._services.logs, self._services.metadata, self._services.broker_id
+        for topic in list(metadata.image.topics.values()):
+            for index, state in enumerate(topic.partitions):
+                if state.leader_epoch >= 0 or broker_id not in state.replicas:
+                    continue
+                found = logs.get(TopicPartition(topic.name, index))
+                is_new = state.partition_epoch < 0 and (found is None or not found.log_end_offset)
+                if is_new or not self._is_told_by_disk(TopicPartition(topic.name, index)):
+                    continue
+                end = LogEnd(found.leader_epochs.latest, found.log_end_offset) if found else NO_LOG
+                await metadata.restorer.claim(Claim(topic.name, index, state.replicas, broker_id, end))
+
     def registered(self) -> None:
         """The cluster knows what is missing here. Before the roles are taken up."""
         if self._undecided:
@@ -84,6 +102,15 @@ class Returning:
     def close(self) -> None:
         for task in self._telling:
             task.cancel()
+
+    def _is_told_by_disk(self, name: TopicPartition) -> bool:
+        """Whether what is found of a partition, or that nothing is, is all that there was."""
+        logs = self._services.logs
+        found = logs.get(name)
+        if found is not None:
+            return found.failure is None and name not in logs.cut_short
+        is_complete = all(each.failure is None for each in logs.directories) and not logs.new_directories
+        return is_complete and name not in self._had_records()
 
     def _lost(self) -> frozenset[TopicPartition]:
         """The partitions that we have nothing of, though the cluster counts us in sync and there was something."""

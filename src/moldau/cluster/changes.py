@@ -128,6 +128,9 @@ def applied(image: ClusterImage, changes: Sequence[Change]) -> ClusterImage:
     by_topic: dict[str, list[Change]] = {}
     for change in changes:
         by_topic.setdefault(topic_of(change)[0], []).append(change)
+    written = {(each.topic, each.index) for each in changes if isinstance(each, StateChange)}
+    if not image.overwritten_states.isdisjoint(written):
+        image = image._replace(overwritten_states=image.overwritten_states - written)
     return with_topics_if_changed(
         image,
         [_applied_to(topic, by_topic[name]) for name in by_topic if (topic := image.topics.get(name)) is not None],

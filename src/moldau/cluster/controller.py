@@ -27,6 +27,18 @@ def reconcile(image: ClusterImage, topics: Iterable[TopicImage], unclean: Unclea
     return changes
 
 
+def rewritten(image: ClusterImage, changes: Iterable[Change]) -> list[Change]:
+    """Known states whose nodes cannot be understood any more, but for those that `changes` replace."""
+    if not image.overwritten_states:
+        return []
+    replaced = {(each.topic, each.index) for each in changes if isinstance(each, StateChange)}
+    return [
+        StateChange(topic.name, topic.topic_id, index, topic.partitions[index])
+        for name, index in sorted(image.overwritten_states - replaced)
+        if (topic := image.topics.get(name)) and index < len(topic.partitions)
+    ]
+
+
 def _is_well(state: PartitionImage, sound: frozenset[int]) -> bool:
     """Quick, and True only where `next_state` would change nothing: nearly always."""
     leader, _leader_epoch, isr, replicas, partition_epoch, adding, removing = state
@@ -55,6 +67,8 @@ def next_state(image: ClusterImage, topic: str, index: int, state: PartitionImag
     """How a partition should be; the same object if it is so already."""
     if state.partition_epoch < 0:
         return first_state(image, topic, index, state)
+    if state.leader_epoch < 0:  # nobody knows it: the replicas say what they have (`restoring`)
+        return state
     new = led(image, topic, index, _completed(image, topic, index, state), unclean)
     new = _completed(image, topic, index, new)  # an unclean election may have put a replica that is added in sync
     return state if new == state else new

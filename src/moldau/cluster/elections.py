@@ -26,6 +26,8 @@ def unclean(image: ClusterImage, topic: str, index: int) -> StateChange | ErrorC
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if image.is_usable(state.leader, topic, index):
         return ErrorCode.ELECTION_NOT_NEEDED
+    if state.leader_epoch < 0:  # which epoch would be new is not known
+        return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     new = led(image, topic, index, state, unclean=True)
     if state.partition_epoch < 0 or new.leader == NO_LEADER:
         return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE

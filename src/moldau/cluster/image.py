@@ -97,6 +97,8 @@ class ClusterImage(NamedTuple):
     group_configs: Mapping[str, Mapping[str, str]] = {}
     unreadable_topics: frozenset[str] = frozenset()
     """Topics that have a node which cannot be understood: they exist, and nothing of theirs may be given up."""
+    overwritten_states: frozenset[tuple[str, int]] = frozenset()
+    """Partitions whose state is known, though its node cannot be understood: the controller writes it again."""
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
         name = self.topic_names_by_id.get(topic_id)

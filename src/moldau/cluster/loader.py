@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 from moldau.cluster import znodes
 from moldau.cluster.changes import with_added_partitions, with_assignment, with_states, with_topics_if_changed
 from moldau.cluster.image import NO_LEADER, NO_TOPIC_ID, BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from moldau.cluster.restoring import kept_replicas, states_of
 from moldau.cluster.store import MetadataStore, Node
 
 log = logging.getLogger(__name__)
@@ -87,6 +88,8 @@ class Reading(NamedTuple):
     group_configs: Mapping[str, Mapping[str, str]]
     unreadable: frozenset[str]
     """Topics that were looked at and whose node cannot be understood."""
+    is_overwritten: Mapping[tuple[str, int], bool]
+    """For the states that were looked at: whether the node cannot be understood, while the state is known."""
 
     def applied_to(self, image: ClusterImage) -> ClusterImage:
         """`image` with what was read, where that is newer; what has not changed is the same object."""
@@ -96,6 +99,7 @@ class Reading(NamedTuple):
         image = self._with_brokers(image)
         image = self._with_topics(image)
         image = with_topics_if_changed(image, self._with_states(image))
+        image = self._with_overwritten(image)
         image = with_topics_if_changed(image, self._with_topic_configs(image))
         for entity, configs in self.broker_configs.items():
             if image.broker_configs.get(entity, {}) != configs:
@@ -118,6 +122,11 @@ class Reading(NamedTuple):
         gone = [name for name, read in self.topics.items() if read is None and name in image.topics]
         merged = [_merged(image.topics.get(name), read) for name, read in self.topics.items() if read is not None]
         return with_topics_if_changed(image.without_topics(gone) if gone else image, merged)
+
+    def _with_overwritten(self, image: ClusterImage) -> ClusterImage:
+        found = {partition for partition, is_overwritten in self.is_overwritten.items() if is_overwritten}
+        overwritten = image.overwritten_states - self.is_overwritten.keys() | found
+        return image if overwritten == image.overwritten_states else image._replace(overwritten_states=overwritten)
 
     def _with_states(self, image: ClusterImage) -> Iterable[TopicImage]:
         for name, states in self.states.items():
@@ -205,18 +214,20 @@ class MetadataReader:
 
     async def _read(self, base: ClusterImage, changes: Changes) -> Reading:
         controller = Controller(base.controller_id, base.controller_epoch)
-        topics = await self._read_topics(base, changes)
+        is_overwritten: dict[tuple[str, int], bool] = {}
+        topics = await self._read_topics(base, changes, is_overwritten)
         partitions = {name: sorted(changes.partitions[name]) for name in changes.partitions if name not in topics}
         return Reading(
             await self._read_cluster_id() if changes.everything else base.cluster_id,
             await self._read_controller() if changes.controller else controller,
             await self._read_brokers(sorted(changes.brokers)),
             topics,
-            await self._read_states(base, partitions),
+            await self._read_states(base, partitions, is_overwritten),
             await self._read_topic_configs(sorted(changes.topic_configs - changes.topics)),
             await self._read_broker_configs(sorted(changes.broker_configs)),
             await self._read_group_configs(sorted(changes.group_configs)),
             frozenset(changes.topics - topics.keys()),
+            is_overwritten,
         )
 
     async def _read_cluster_id(self) -> str:
@@ -226,7 +237,9 @@ class MetadataReader:
     async def _read_controller(self) -> Controller:
         node, epoch = await self._store.get_many([znodes.CONTROLLER, znodes.CONTROLLER_EPOCH])
         owner = _understood(znodes.CONTROLLER, lambda: znodes.parse_controller(node.data)) if node else None
-        return Controller(NO_LEADER if owner is None else owner, int(epoch.data) if epoch else 0)
+        return Controller(
+            NO_LEADER if owner is None else owner, znodes.parse_controller_epoch(epoch.data) if epoch else 0
+        )
 
     async def _read_brokers(self, ids: Sequence[int]) -> dict[int, BrokerInfo | None]:
         nodes = await self._read_nodes([znodes.broker_path(id_) for id_ in ids])
@@ -249,7 +262,9 @@ class MetadataReader:
         nodes = await self._read_nodes([znodes.group_config_path(group) for group in groups])
         return _configs(znodes.group_config_path, groups, nodes)
 
-    async def _read_topics(self, base: ClusterImage, changes: Changes) -> dict[str, TopicImage | None]:
+    async def _read_topics(
+        self, base: ClusterImage, changes: Changes, is_overwritten: dict[tuple[str, int], bool]
+    ) -> dict[str, TopicImage | None]:
         names = sorted(changes.topics)
         nodes = await self._read_nodes([znodes.topic_path(name) for name in names])
         known = {name: topic.configs for name in names if (topic := base.topics.get(name))}
@@ -260,10 +275,11 @@ class MetadataReader:
             if topic is not None or node is None:  # else it is there, and nobody knows what it is
                 read[name] = topic
         topics = await self._with_kept_ids(base, read, dict(zip(names, nodes, strict=True)))
+        topics = await self._with_kept_replicas(base, topics)
         found = [topic for topic in topics.values() if topic is not None]
         unknown = {topic.name: _unknown_states(base, changes, topic) for topic in found}
         same = base.without_topics([topic.name for topic in found if not _is_known(base, topic)])
-        states = await self._read_states(same, unknown)
+        states = await self._read_states(same, unknown, is_overwritten)
         return {name: topic and with_states(topic, states[name]) for name, topic in topics.items()}
 
     async def _with_kept_ids(
@@ -276,13 +292,31 @@ class MetadataReader:
             for name, topic in topics.items()
         }
 
+    async def _with_kept_replicas(
+        self, base: ClusterImage, topics: Mapping[str, TopicImage | None]
+    ) -> dict[str, TopicImage | None]:
+        """Topics that an older tool has rewritten, as they were before; without those of which that is not known."""
+        kept = dict(topics)
+        for name, topic in topics.items():
+            if topic is not None and topic.lacks_id and not _is_known(base, topic):
+                complete = kept_replicas(topic, await states_of(self._store, name))
+                if complete is None:
+                    log.error("%s has fewer partitions than before; it is left out", znodes.topic_path(name))
+                    del kept[name]
+                else:
+                    kept[name] = complete
+        return kept
+
     async def _read_states(
-        self, base: ClusterImage, partitions: Mapping[str, Sequence[int]]
+        self,
+        base: ClusterImage,
+        partitions: Mapping[str, Sequence[int]],
+        is_overwritten: dict[tuple[str, int], bool],
     ) -> dict[str, dict[int, PartitionImage]]:
         """Those that there are and that `base` does not have already, of all topics with one `get_many`."""
         paths = [znodes.state_path(name, index) for name, indexes in partitions.items() for index in indexes]
         nodes = iter(await self._read_nodes(paths))
-        return {name: _states(base, name, indexes, nodes) for name, indexes in partitions.items()}
+        return {name: _states(base, name, indexes, nodes, is_overwritten) for name, indexes in partitions.items()}
 
     async def _read_nodes(self, paths: Sequence[str]) -> Sequence[Node | None]:
         """In several readings where there are many: each holds the event loop, and what changes meanwhile is told."""
@@ -308,21 +342,30 @@ def _unknown_states(base: ClusterImage, changes: Changes, topic: TopicImage) -> 
 
 
 def _states(
-    base: ClusterImage, name: str, indexes: Iterable[int], nodes: Iterator[Node | None]
+    base: ClusterImage,
+    name: str,
+    indexes: Iterable[int],
+    nodes: Iterator[Node | None],
+    is_overwritten: dict[tuple[str, int], bool],
 ) -> dict[int, PartitionImage]:
     """Takes a node for each index. What has the version that is known was written by ourselves."""
-    known = base.topics[name].partitions if name in base.topics else ()
-    return {
-        index: _state(name, index, node, known[index] if index < len(known) else znodes.NO_STATE)
-        for index, node in zip(indexes, nodes, strict=False)
-        if node and not (index < len(known) and known[index].partition_epoch == node.version)
-    }
+    states = base.topics[name].partitions if name in base.topics else ()
+    found: dict[int, PartitionImage] = {}
+    for index, node in zip(indexes, nodes, strict=False):
+        known = states[index] if index < len(states) else znodes.NO_STATE
+        if node and (known.partition_epoch != node.version or (name, index) in base.overwritten_states):
+            read = _understood(znodes.state_path(name, index), partial(znodes.parse_state, node.data, node.version))
+            found[index] = _still_known(known, node.version) if read is None else read
+            is_overwritten[name, index] = read is None and known.leader_epoch >= 0
+    return found
 
 
-def _state(name: str, index: int, node: Node, known: PartitionImage) -> PartitionImage:
-    """The state at a node; where it cannot be understood, the one that is known, without a leader if none is."""
-    read = _understood(znodes.state_path(name, index), lambda: znodes.parse_state(node.data, node.version))
-    return known._replace(partition_epoch=node.version) if read is None else read
+def _still_known(known: PartitionImage, version: int) -> PartitionImage:
+    """What is known of a state that was overwritten with what nobody understands. Where more has happened to it than
+    that, its leader may have taken others out of the ISR: only the leader itself has all records for sure."""
+    is_all_known = version - known.partition_epoch <= 1
+    isr = known.isr if is_all_known or known.leader not in known.isr else (known.leader,)
+    return known._replace(isr=isr, partition_epoch=version)
 
 
 def _understood(path: str, parse: Callable[[], T]) -> T | None:

@@ -37,6 +37,7 @@ from moldau.cluster.controller import first_state
 from moldau.cluster.image import NO_TOPIC_ID, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.image_listeners import ImageListener, ImageListeners
 from moldau.cluster.loader import MetadataReader
+from moldau.cluster.restoring import Restorer
 from moldau.cluster.store import (
     BadVersion,
     Check,
@@ -100,6 +101,7 @@ class Metadata:
         self._image = ClusterImage()
         self._reader = MetadataReader(store)
         self._admin = AdminTree(store)
+        self._restorer = Restorer(store, self._reread)
         self._reading = asyncio.Lock()
         self._stale: set[str] = set()
         self._is_told = False
@@ -116,6 +118,11 @@ class Metadata:
     def admin(self) -> AdminTree:
         """Requests of tools that write to the store."""
         return self._admin
+
+    @property
+    def restorer(self) -> Restorer:
+        """Writes nodes again that cannot be understood."""
+        return self._restorer
 
     def exists(self, topic: str, index: int) -> bool:
         """Whether the cluster has this partition, wherever it is."""
@@ -364,7 +371,7 @@ class Metadata:
         except znodes.MalformedNode:
             is_ours = False
         data = znodes.controller_json(broker_id, self._clock.now_ms())
-        next_epoch = str(int(epoch.data) + 1 if epoch else 1).encode()
+        next_epoch = str(znodes.parse_controller_epoch(epoch.data) + 1 if epoch else 1).encode()
         claim = [
             Put(znodes.CONTROLLER, data) if is_ours else Create(znodes.CONTROLLER, data, ephemeral=True),
             Put(znodes.CONTROLLER_EPOCH, next_epoch, epoch.version)

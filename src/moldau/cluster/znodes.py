@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from moldau.cluster.image import NO_LEADER, NO_TOPIC_ID, BrokerInfo, Endpoint, PartitionImage
@@ -49,6 +49,13 @@ class MalformedNode(ValueError):
 
 NO_STATE = PartitionImage(NO_LEADER, -1, (), (), -1)
 """A partition that no controller has looked at yet."""
+
+
+class LogEnd(NamedTuple):
+    """Where a log ends: its last leader epoch, and the offset after its last record."""
+
+    leader_epoch: int
+    end_offset: int
 
 
 def topic_path(topic: str) -> str:
@@ -187,6 +194,25 @@ def parse_state(data: bytes, version: int) -> PartitionImage:
         return PartitionImage(leader, epoch, _broker_ids(content["isr"]), (), version)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise MalformedNode(f"no partition's state: {error!r}") from error
+
+
+def claims_json(claims: Mapping[int, LogEnd]) -> bytes:
+    """In place of a state that cannot be understood: where the logs of replicas end. No state itself."""
+    return _dump({"version": 1, "claims": {str(broker): list(end) for broker, end in claims.items()}})
+
+
+def parse_claims(data: bytes) -> dict[int, LogEnd]:
+    """By broker; nothing where nobody has claimed yet."""
+    try:
+        claims: dict[str, list[int]] = json.loads(data)["claims"]
+        return {int(broker): LogEnd(*_broker_ids(end)) for broker, end in claims.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def parse_controller_epoch(data: bytes) -> int:
+    """0 where it cannot be understood: the node's version fences, not the number."""
+    return int(data) if data.isdigit() else 0
 
 
 def config_json(configs: Mapping[str, str]) -> bytes:
