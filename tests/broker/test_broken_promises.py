@@ -10,8 +10,8 @@ import pytest
 from moldau.broker.broker import Broker
 from moldau.broker.shard_states import State
 from moldau.broker.tasks import Periodic
+from moldau.coordinators.group_shard import GroupShard
 from moldau.coordinators.outcome import Decision
-from moldau.coordinators.runtime import Shard
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.invariants import InvariantError
 from moldau.log.segment import UNSETTLED_MAX
@@ -19,7 +19,7 @@ from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.replication.follower import FollowedPartition
 from moldau.replication.partition import Partition
 from tests.broker.test_lifecycle import in_loop
-from tests.broker.test_shards import Bench, run
+from tests.broker.test_shard_runtime import Bench, run
 from tests.handlers.conftest import World
 from tests.handlers.test_produce_repeats import Producers, _batch, _decode
 from tests.log.helpers import NOW_MS, append, batch, memory_log
@@ -115,7 +115,7 @@ def test_a_coordinator_whose_state_contradicts_itself_is_read_again() -> None:
         host = bench.host()
         await host.load()
 
-        def decide(_: Shard) -> Decision[int]:
+        def decide(_: GroupShard) -> Decision[int]:
             raise InvariantError("a group cannot go from here to there")
 
         assert host.answer(decide, lambda error: error.code) == ErrorCode.NOT_COORDINATOR

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from moldau.coordinators.group_partition import partition_of
+from moldau.coordinators.key_partition import partition_of
 from moldau.testing import broker
 from moldau.testing.ports import free_ports
 from tests.serving import Serving

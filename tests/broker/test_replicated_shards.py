@@ -4,7 +4,18 @@ import asyncio
 
 from moldau.broker.shard_states import State
 from moldau.protocol.errors import ErrorCode
-from tests.broker.test_shards import Bench, as_batch, commit, committed, fetch, offset_record, refusal, run, turn, write
+from tests.broker.test_shard_runtime import (
+    Bench,
+    as_batch,
+    commit,
+    committed,
+    fetch,
+    offset_record,
+    refusal,
+    run,
+    turn,
+    write,
+)
 
 ME, OTHER = 1, 2
 OTHER_EPOCH = 7

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from moldau.cluster.image import ClusterImage, PartitionImage, TopicImage
 from moldau.coordinators.consumer import ConsumerGroup
 from moldau.coordinators.consumer_state import ConsumerState
+from moldau.coordinators.group_shard import GroupShard
 from moldau.coordinators.matching_allowance import MatchingAllowance
 from moldau.coordinators.offsets import Committing, OffsetToCommit, WantedOffset
 from moldau.coordinators.outcome import Decision, Outcome
 from moldau.coordinators.records import CoordinatorRecord, decode_record, encode_record
-from moldau.coordinators.runtime import Shard
 from moldau.coordinators.timers import ManualTimers
 from moldau.coordinators.world import World
 from moldau.core.broker_config import BrokerConfig
@@ -70,7 +70,7 @@ class _InFlight(NamedTuple):
 
 
 class Broker:
-    """What `broker.shards.ShardHost` does around a shard, with a disk that can lose what is not synced."""
+    """What `broker.shard_runtime.ShardRuntime` does around a shard, with a disk that can lose what is not synced."""
 
     def __init__(self, rng: Random, partitions: int) -> None:
         self.rng = rng
@@ -92,7 +92,7 @@ class Broker:
         states = (PartitionImage(1, 0, (1,), (1,)),) * self.partitions
         self.image = self.image.with_topic(TopicImage(TOPIC, TOPIC_ID, states, {}))
 
-    def write(self, decide: Callable[[Shard], Decision[Any]]) -> Call:
+    def write(self, decide: Callable[[GroupShard], Decision[Any]]) -> Call:
         call = Call()
         try:
             outcome, promise = decide(self.shard)
@@ -198,7 +198,7 @@ class Broker:
             lambda: self.rng.randbytes(16),
             MatchingAllowance(),
         )
-        self.shard = Shard(world)
+        self.shard = GroupShard(world)
         for key, value in self._log:
             record = decode_record(key, value)
             assert record is not None
@@ -232,7 +232,7 @@ class Client:
 
     def send(
         self,
-        decide: Callable[[Shard], Decision[Any]],
+        decide: Callable[[GroupShard], Decision[Any]],
         on_answer: Callable[[Call], None],
         on_success: Callable[[Any], None] | None = None,
     ) -> None:

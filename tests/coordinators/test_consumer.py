@@ -10,7 +10,7 @@ from moldau.coordinators.consumer import validate_heartbeat
 from moldau.coordinators.consumer_member import MemberState
 from moldau.coordinators.consumer_state import ConsumerState
 from moldau.coordinators.group import Caller
-from moldau.coordinators.record_tables import (
+from moldau.coordinators.group_record_tables import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey,

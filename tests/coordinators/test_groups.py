@@ -6,7 +6,7 @@ from moldau.coordinators.classic import ClassicGroup
 from moldau.coordinators.consumer import ConsumerGroup
 from moldau.coordinators.consumer_protocol import ConsumerAssignment, serialize_assignment
 from moldau.coordinators.group import Caller, Group
-from moldau.coordinators.record_tables import GroupMetadataValue
+from moldau.coordinators.group_record_tables import GroupMetadataValue
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest
 from moldau.protocol.messages.k13_leave_group import LeaveGroupRequest

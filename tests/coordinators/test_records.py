@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.coordinators.record_tables import VALUE_OF_KEY, OffsetCommitKey, OffsetCommitValue, RecordKey
+from moldau.coordinators.group_record_tables import VALUE_OF_KEY, OffsetCommitKey, OffsetCommitValue, RecordKey
 from moldau.coordinators.records import CoordinatorRecord, decode_record, encode_record
 from moldau.protocol.codec import encode
 from moldau.protocol.errors import ProtocolError

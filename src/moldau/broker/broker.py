@@ -14,12 +14,12 @@ from moldau.broker.adoption import adopt, check_store, keep_cluster_id, recorded
 from moldau.broker.cleaning import Cleaning
 from moldau.broker.cluster_member import ClusterMember
 from moldau.broker.controlling import Controller
+from moldau.broker.coordinator import GroupCoordinator
 from moldau.broker.directory_threads import DirectoryThreads, ReadThreads
 from moldau.broker.dispatch import Dispatcher
 from moldau.broker.fetching import Fetchers
 from moldau.broker.following import WHOLE_CLUSTER
 from moldau.broker.group_commit import committer
-from moldau.broker.groups import GroupCoordinator
 from moldau.broker.heap import Heap
 from moldau.broker.listeners import Listeners
 from moldau.broker.opening import OpeningThread
@@ -297,7 +297,7 @@ class Broker:
             return lambda: max(1, min(INTERVAL_MS_MAX, self._services.config.long(name)))
 
         # Neither the start nor the first group waits for the 50 ms that this import takes.
-        self._threads.submit(import_module, "moldau.broker.shards")
+        self._threads.submit(import_module, "moldau.broker.shard_runtime")
         self._cleaning = Cleaning(self._services, self._files, self._threads)
         self._periodic = [
             Periodic(self._loop, interval("log.retention.check.interval.ms"), self._apply_retention),

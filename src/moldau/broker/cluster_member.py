@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable
 
 from moldau.broker.controlling import Controller
+from moldau.broker.coordinator import GroupCoordinator
 from moldau.broker.fetching import Fetchers
 from moldau.broker.following import Follower
-from moldau.broker.groups import GroupCoordinator
 from moldau.broker.isr_changes import IsrChanging
 from moldau.broker.registration import Registration
 from moldau.broker.returning import Returning

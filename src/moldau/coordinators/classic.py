@@ -20,9 +20,9 @@ from moldau.coordinators.classic_state import TRANSITIONS, ClassicState, check_t
 from moldau.coordinators.classic_timers import ClassicTimers
 from moldau.coordinators.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from moldau.coordinators.group import NO_MEMBER_ID, Caller, GroupKind, OffsetExpiry
+from moldau.coordinators.group_record_tables import GroupMetadataValue
 from moldau.coordinators.outcome import NOTHING, Decision, Outcome, answered
 from moldau.coordinators.promise import Promise
-from moldau.coordinators.record_tables import GroupMetadataValue
 from moldau.coordinators.records import CoordinatorRecord
 from moldau.coordinators.world import World
 from moldau.protocol.errors import ApiError, ErrorCode

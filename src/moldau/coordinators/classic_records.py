@@ -7,7 +7,7 @@ group falls empty, and when a static member is replaced.
 from collections.abc import Mapping
 
 from moldau.coordinators.classic_member import ClassicMember, ClassicMembers
-from moldau.coordinators.record_tables import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from moldau.coordinators.group_record_tables import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from moldau.coordinators.records import CoordinatorRecord
 from moldau.protocol.messages.k11_join_group import JoinGroupRequestProtocol
 

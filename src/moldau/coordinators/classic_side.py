@@ -20,8 +20,8 @@ from moldau.coordinators.consumer_protocol import (
 from moldau.coordinators.consumer_state import ConsumerState, Draft
 from moldau.coordinators.downgrade import assignment_bytes, may_downgrade
 from moldau.coordinators.group import NO_MEMBER_ID, Caller
+from moldau.coordinators.group_record_tables import ClassicMemberMetadata, ClassicProtocol
 from moldau.coordinators.outcome import Decision, answered
-from moldau.coordinators.record_tables import ClassicMemberMetadata, ClassicProtocol
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
 from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from moldau.coordinators.assignors import Partitions
-from moldau.coordinators.record_tables import (
+from moldau.coordinators.group_record_tables import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,

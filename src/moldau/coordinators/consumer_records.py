@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from moldau.coordinators.assignors import Partitions
 from moldau.coordinators.consumer_member import ConsumerMember, Held
-from moldau.coordinators.record_tables import (
+from moldau.coordinators.group_record_tables import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,

@@ -12,7 +12,7 @@ from typing import Any
 from moldau.coordinators import consumer_records as records
 from moldau.coordinators.assignors import Partitions
 from moldau.coordinators.consumer_member import LEAVE_EPOCH, NOTHING_HELD, ConsumerMember, MemberState
-from moldau.coordinators.record_tables import (
+from moldau.coordinators.group_record_tables import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,

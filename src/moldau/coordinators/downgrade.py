@@ -16,7 +16,7 @@ from moldau.coordinators.consumer_protocol import (
 )
 from moldau.coordinators.consumer_settings import ConsumerSettings
 from moldau.coordinators.consumer_state import ConsumerState
-from moldau.coordinators.record_tables import ClassicMemberMetadata
+from moldau.coordinators.group_record_tables import ClassicMemberMetadata
 from moldau.coordinators.records import CoordinatorRecord
 from moldau.coordinators.world import World
 from moldau.core.broker_config import BrokerConfig

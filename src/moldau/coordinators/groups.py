@@ -11,9 +11,7 @@ from collections.abc import Collection, Sequence
 from moldau.coordinators.classic import ClassicGroup
 from moldau.coordinators.consumer import ConsumerGroup
 from moldau.coordinators.group import NO_MEMBER_ID, Caller, Group, GroupKind
-from moldau.coordinators.migration import upgraded
-from moldau.coordinators.outcome import Decision, Outcome, answered
-from moldau.coordinators.record_tables import (
+from moldau.coordinators.group_record_tables import (
     ConsumerGroupMetadataKey,
     GroupMetadataKey,
     GroupMetadataValue,
@@ -21,6 +19,8 @@ from moldau.coordinators.record_tables import (
     OffsetCommitKey,
     RecordValue,
 )
+from moldau.coordinators.migration import upgraded
+from moldau.coordinators.outcome import Decision, Outcome, answered
 from moldau.coordinators.records import CoordinatorRecord
 from moldau.coordinators.world import World
 from moldau.protocol.errors import ApiError, ErrorCode

@@ -15,7 +15,7 @@ from moldau.coordinators.classic_member import ClassicMember
 from moldau.coordinators.consumer_member import ConsumerMember
 from moldau.coordinators.consumer_protocol import parse_assignment, parse_subscription
 from moldau.coordinators.consumer_settings import ConsumerSettings
-from moldau.coordinators.record_tables import ClassicMemberMetadata, ClassicProtocol
+from moldau.coordinators.group_record_tables import ClassicMemberMetadata, ClassicProtocol
 from moldau.coordinators.records import CoordinatorRecord
 from moldau.coordinators.subscriptions import names_of_all, subscribed
 from moldau.coordinators.world import World

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from moldau.coordinators.group import Group, OffsetExpiry
+from moldau.coordinators.group_record_tables import LegacyOffsetCommitKey, LegacyOffsetCommitValue, OffsetCommitKey
+from moldau.coordinators.group_record_tables import OffsetCommitValue as CommittedOffset
 from moldau.coordinators.outcome import NOTHING, Decision, Outcome, answered
-from moldau.coordinators.record_tables import LegacyOffsetCommitKey, LegacyOffsetCommitValue, OffsetCommitKey
-from moldau.coordinators.record_tables import OffsetCommitValue as CommittedOffset
 from moldau.coordinators.records import CoordinatorRecord
 from moldau.coordinators.world import World
 from moldau.core.ids import NO_PRODUCER_ID, TopicPartition

@@ -6,7 +6,7 @@ value is a tombstone.
 
 from typing import NamedTuple
 
-from moldau.coordinators.record_tables import KEY_OF_TYPE, VALUE_OF_KEY, OffsetCommitValue, RecordKey, RecordValue
+from moldau.coordinators.group_record_tables import KEY_OF_TYPE, VALUE_OF_KEY, OffsetCommitValue, RecordKey, RecordValue
 from moldau.protocol.codec import decode, encode
 from moldau.protocol.errors import ProtocolError
 

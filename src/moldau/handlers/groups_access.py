@@ -8,8 +8,8 @@ from moldau.coordinators.promise import Promise
 from moldau.protocol.errors import ApiError
 
 if TYPE_CHECKING:  # a broker without groups starts without importing what keeps them
+    from moldau.coordinators.group_shard import GroupShard
     from moldau.coordinators.outcome import Decision
-    from moldau.coordinators.runtime import Shard
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -23,7 +23,7 @@ class GroupsAccess(Protocol):
     """
 
     def answer(
-        self, group_id: str, decide: "Callable[[Shard], Decision[T]]", refused: Callable[[ApiError], R]
+        self, group_id: str, decide: "Callable[[GroupShard], Decision[T]]", refused: Callable[[ApiError], R]
     ) -> "T | R | Promise[T | R]":
         """Decide in the group's shard now, append, replay; the answer, at once or to come. `refused` makes one of an
         error, also of those above: this raises none.
@@ -32,11 +32,11 @@ class GroupsAccess(Protocol):
         """
         ...
 
-    def read(self, group_id: str, query: "Callable[[Shard], T]") -> T:
+    def read(self, group_id: str, query: "Callable[[GroupShard], T]") -> T:
         """Ask the group's shard at once: what is read may be a sync away from being durable."""
         ...
 
-    def shards(self) -> "Iterable[Shard]":
+    def shards(self) -> "Iterable[GroupShard]":
         """All shards of this broker, for ListGroups; raises COORDINATOR_LOAD_IN_PROGRESS while one is loading."""
         ...
 

@@ -17,10 +17,10 @@ from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
+from moldau.coordinators.group_shard import GroupShard
 from moldau.coordinators.offsets import FetchedOffset, WantedOffset
 from moldau.coordinators.outcome import Decision, answered
 from moldau.coordinators.promise import Promise, all_of, mapped
-from moldau.coordinators.runtime import Shard
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.groups_access import awaited
 from moldau.handlers.pieces import Pieces
@@ -131,7 +131,7 @@ def _fetch(group: OffsetFetchRequestGroup, require_stable: bool, context: Reques
         all_wanted = [next(left) if each.topic else FetchedOffset(*each, error_code=unknown) for each in wanted]
         return _Found(0, list(_by_topic(all_wanted)))
 
-    def fetch(shard: Shard) -> Decision[list[FetchedOffset]]:
+    def fetch(shard: GroupShard) -> Decision[list[FetchedOffset]]:
         return answered(
             shard.offsets.fetch(
                 group.group_id,

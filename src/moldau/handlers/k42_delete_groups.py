@@ -5,9 +5,9 @@ Each group has its own result: NON_EMPTY_GROUP if it has members, GROUP_ID_NOT_F
 
 from collections.abc import Iterable
 
+from moldau.coordinators.group_shard import GroupShard
 from moldau.coordinators.outcome import Decision
 from moldau.coordinators.promise import Promise, all_of, mapped
-from moldau.coordinators.runtime import Shard
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ErrorCode
@@ -25,7 +25,7 @@ def handle(
 
 
 def _delete(group_id: str, context: RequestContext) -> int | Promise[int]:
-    def decide(shard: Shard) -> Decision[None]:
+    def decide(shard: GroupShard) -> Decision[None]:
         return shard.groups.delete(group_id, shard.offsets.tombstones(group_id))
 
     answer = context.services.groups.answer(group_id, decide, lambda error: error.code)

@@ -7,9 +7,9 @@ Forgets committed offsets of a group, partition by partition.
 - A partition without an offset is deleted successfully; a topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION.
 """
 
+from moldau.coordinators.group_shard import GroupShard
 from moldau.coordinators.outcome import Decision
 from moldau.coordinators.promise import Promise
-from moldau.coordinators.runtime import Shard
 from moldau.core.ids import TopicPartition
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pieces import Pieces
@@ -31,7 +31,7 @@ def handle(
     existing = context.services.metadata.image.topics
     known = [each for each in wanted if each.topic in existing]
 
-    def delete(shard: Shard) -> Decision[list[int]]:
+    def delete(shard: GroupShard) -> Decision[list[int]]:
         return shard.offsets.delete(request.group_id, known)
 
     def response(codes: list[int] | ApiError) -> OffsetDeleteResponse:

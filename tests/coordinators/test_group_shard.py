@@ -1,11 +1,11 @@
 import pytest
 
-from moldau.coordinators.group_partition import partition_of
+from moldau.coordinators.group_record_tables import OffsetCommitKey, OffsetCommitValue
+from moldau.coordinators.group_shard import GroupShard
+from moldau.coordinators.key_partition import partition_of
 from moldau.coordinators.offsets import Committing, OffsetToCommit, WantedOffset
 from moldau.coordinators.outcome import Outcome
-from moldau.coordinators.record_tables import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinators.records import CoordinatorRecord
-from moldau.coordinators.runtime import Shard
 from moldau.coordinators.timers import ManualTimers
 from tests.coordinators.worlds import made_up_world, topic_id
 
@@ -29,7 +29,7 @@ def test_a_group_belongs_to_the_partition_that_kafka_chooses(group_id: str, part
 
 
 def test_a_shard_that_replays_the_same_records_answers_the_same() -> None:
-    live, restarted = Shard(made_up_world()), Shard(made_up_world())
+    live, restarted = GroupShard(made_up_world()), GroupShard(made_up_world())
     outcome, _ = live.offsets.commit(Committing("g"), [OffsetToCommit("t", topic_id("t"), 0, 7)])
     for shard in (live, restarted):
         for record in outcome.records:
@@ -42,7 +42,7 @@ def test_a_shard_that_replays_the_same_records_answers_the_same() -> None:
 
 
 def test_a_decision_changes_nothing_before_its_records_are_replayed() -> None:
-    shard = Shard(made_up_world())
+    shard = GroupShard(made_up_world())
     outcome, answer = shard.offsets.commit(Committing("g"), [OffsetToCommit("t", topic_id("t"), 0, 7)])
     assert shard.offsets.fetch("g", [WantedOffset("t", topic_id("t"), 0)])[0].offset == -1
     assert not answer.done
@@ -51,7 +51,7 @@ def test_a_decision_changes_nothing_before_its_records_are_replayed() -> None:
 
 
 def test_an_offset_makes_a_group_that_can_be_deleted() -> None:
-    shard = Shard(made_up_world())
+    shard = GroupShard(made_up_world())
     shard.replay(CoordinatorRecord(OffsetCommitKey(group="g", topic="t", partition=0), OffsetCommitValue(offset=1)))
     shard.on_loaded()
     outcome, _ = shard.groups.delete("g", shard.offsets.tombstones("g"))

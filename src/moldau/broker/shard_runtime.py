@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 
 from moldau.broker.loop_timers import LoopTimers
 from moldau.broker.shard_states import State
+from moldau.coordinators.group_shard import GroupShard
 from moldau.coordinators.matching_allowance import MatchingAllowance
 from moldau.coordinators.outcome import NOTHING, Decision, Outcome
 from moldau.coordinators.promise import Promise
 from moldau.coordinators.records import CoordinatorRecord, decode_record, encode_record
-from moldau.coordinators.runtime import Shard
 from moldau.coordinators.timers import Expire
 from moldau.coordinators.world import World
 from moldau.core.invariants import InvariantError
@@ -64,7 +64,7 @@ _AS_CLIENTS_SEE_IT = {
 """A client knows nothing of the coordinator's log: it is told what to do about the coordinator."""
 
 
-class ShardHost:
+class ShardRuntime:
     """Runs one shard."""
 
     def __init__(
@@ -73,7 +73,7 @@ class ShardHost:
         services: Services,
         new_uuid: Callable[[], bytes],
         partition: Partition,
-        on_failed: Callable[["ShardHost", bool], None],
+        on_failed: Callable[["ShardRuntime", bool], None],
         *,
         is_cautious: bool = False,
         matching: MatchingAllowance | None = None,
@@ -85,7 +85,7 @@ class ShardHost:
         self.partition = partition
         self.state = State.LOADING
         self._timers = LoopTimers(loop, self._expire)
-        self.shard = Shard(
+        self.shard = GroupShard(
             World(
                 services.clock,
                 self._timers,
@@ -163,7 +163,7 @@ class ShardHost:
     # Writing
 
     def answer(
-        self, decide: Callable[[Shard], Decision[T]], refused: Callable[[ApiError], R]
+        self, decide: Callable[[GroupShard], Decision[T]], refused: Callable[[ApiError], R]
     ) -> T | R | Promise[T | R]:
         """The answer, at once if nothing is left to wait for. What is refused, now or later, becomes one too."""
         if len(self._gathered) >= GATHERED_MAX:

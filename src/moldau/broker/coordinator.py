@@ -11,17 +11,17 @@ from moldau.broker.shard_states import State
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.placement import place_new_topic
 from moldau.cluster.topic_names import OFFSETS_TOPIC
-from moldau.coordinators.group_partition import partition_of
+from moldau.coordinators.key_partition import partition_of
 from moldau.coordinators.matching_allowance import MatchingAllowance
 from moldau.handlers.context import Services
 from moldau.handlers.offsets_topic import offsets_replication_factor, offsets_topic_configs
 from moldau.protocol.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:  # imported by a thread behind the start, which is 40 ms shorter so
-    from moldau.broker.shards import ShardHost
+    from moldau.broker.shard_runtime import ShardRuntime
+    from moldau.coordinators.group_shard import GroupShard
     from moldau.coordinators.outcome import Decision
     from moldau.coordinators.promise import Promise
-    from moldau.coordinators.runtime import Shard
 
 log = logging.getLogger(__name__)
 
@@ -36,15 +36,15 @@ class GroupCoordinator:
         self._loop = loop
         self._services = services
         self._new_uuid = new_uuid
-        self._hosts: dict[int, ShardHost] = {}
-        self._to_load: deque[ShardHost] = deque()
+        self._hosts: dict[int, ShardRuntime] = {}
+        self._to_load: deque[ShardRuntime] = deque()
         self._loading: asyncio.Task[None] | None = None
         self._matching = MatchingAllowance()
 
     # For handlers
 
     def answer(
-        self, group_id: str, decide: "Callable[[Shard], Decision[T]]", refused: Callable[[ApiError], R]
+        self, group_id: str, decide: "Callable[[GroupShard], Decision[T]]", refused: Callable[[ApiError], R]
     ) -> "T | R | Promise[T | R]":
         try:
             host = self._host_of(group_id)
@@ -52,10 +52,10 @@ class GroupCoordinator:
             return refused(error)
         return host.answer(decide, refused)
 
-    def read(self, group_id: str, query: "Callable[[Shard], T]") -> T:
+    def read(self, group_id: str, query: "Callable[[GroupShard], T]") -> T:
         return query(self._host_of(group_id).shard)
 
-    def shards(self) -> "Iterable[Shard]":
+    def shards(self) -> "Iterable[GroupShard]":
         return [_active(host).shard for host in self._hosts.values() if host.state is not State.FAILED]
 
     @property
@@ -87,7 +87,7 @@ class GroupCoordinator:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster
                 raise
 
-    def _host_of(self, group_id: str) -> "ShardHost":
+    def _host_of(self, group_id: str) -> "ShardRuntime":
         topic = self._services.metadata.image.topics.get(OFFSETS_TOPIC)
         host = None if topic is None else self._hosts.get(partition_of(group_id, len(topic.partitions)))
         if host is None:
@@ -124,10 +124,10 @@ class GroupCoordinator:
 
     def _start(self, index: int, *, is_cautious: bool = False) -> None:
         partition = self._services.replicas.get(OFFSETS_TOPIC, index)
-        from moldau.broker.shards import ShardHost  # see above
+        from moldau.broker.shard_runtime import ShardRuntime  # see above
 
         failed = partial(self._failed, index)
-        host = ShardHost(
+        host = ShardRuntime(
             self._loop,
             self._services,
             self._new_uuid,
@@ -150,13 +150,13 @@ class GroupCoordinator:
             await self._to_load.popleft().load()
         self._loading = None
 
-    def _failed(self, index: int, host: "ShardHost", was_active: bool) -> None:
+    def _failed(self, index: int, host: "ShardRuntime", was_active: bool) -> None:
         """What is in memory cannot be trusted: start over from the log, once."""
         if was_active and self._hosts.get(index) is host:
             log.warning("%s is loaded again", host.partition.topic_partition)
             self._start(index, is_cautious=True)
 
-    def _active_hosts(self) -> "list[ShardHost]":
+    def _active_hosts(self) -> "list[ShardRuntime]":
         return [host for host in self._hosts.values() if host.state is State.ACTIVE]
 
     # What is done now and then
@@ -174,7 +174,7 @@ class GroupCoordinator:
             host.close()
 
 
-def _active(host: "ShardHost") -> "ShardHost":
+def _active(host: "ShardRuntime") -> "ShardRuntime":
     if host.state is State.ACTIVE:
         return host
     if host.state is State.LOADING:

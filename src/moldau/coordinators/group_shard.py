@@ -15,7 +15,7 @@ from moldau.coordinators.world import World
 from moldau.core.ids import NO_PRODUCER_ID
 
 
-class Shard:
+class GroupShard:
     """The state that one partition's records come to.
 
     Of `Groups(world)` it needs `replay(record)`, `on_loaded() -> Sequence[Outcome]`, `on_unloaded()`, and what

@@ -7,15 +7,15 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
+from moldau.broker.shard_runtime import GATHERED_MAX, ShardRuntime
 from moldau.broker.shard_states import State
-from moldau.broker.shards import GATHERED_MAX, ShardHost
 from moldau.cluster.image import ClusterImage
+from moldau.coordinators.group_record_tables import OffsetCommitKey, OffsetCommitValue
+from moldau.coordinators.group_shard import GroupShard
 from moldau.coordinators.offsets import Committing, OffsetToCommit
 from moldau.coordinators.outcome import Decision, Outcome, answered
 from moldau.coordinators.promise import Promise
-from moldau.coordinators.record_tables import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinators.records import CoordinatorRecord, encode_record
-from moldau.coordinators.runtime import Shard
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import ManualClock
 from moldau.core.ids import TopicPartition
@@ -53,9 +53,9 @@ class Bench:
         self.services = cast(Services, services)
         self.failures: list[bool] = []
 
-    def host(self, *, is_cautious: bool = False) -> ShardHost:
+    def host(self, *, is_cautious: bool = False) -> ShardRuntime:
         """One that has to load."""
-        return ShardHost(
+        return ShardRuntime(
             asyncio.get_running_loop(),
             self.services,
             lambda: bytes(16),
@@ -69,7 +69,7 @@ class Bench:
         region = self.partition.read(0, 1 << 20, committed=False, min_one_batch=True)
         return [] if region is None else [header.record_count for header, _ in split_batches(region.read())]
 
-    async def active(self) -> ShardHost:
+    async def active(self) -> ShardRuntime:
         host = self.host()
         await host.load()
         assert host.state is State.ACTIVE
@@ -83,19 +83,19 @@ def run(test: Callable[[], Any]) -> None:
     asyncio.run(test())
 
 
-def commit(offset: int) -> Callable[[Shard], Decision[list[int]]]:
+def commit(offset: int) -> Callable[[GroupShard], Decision[list[int]]]:
     return lambda shard: shard.offsets.commit(Committing("g"), [OffsetToCommit("t", b"t" * 16, 0, offset)])
 
 
-def fetch(shard: Shard) -> Decision[list[int]]:
+def fetch(shard: GroupShard) -> Decision[list[int]]:
     return answered([each.offset for each in shard.offsets.fetch("g", None)])
 
 
-def committed(host: ShardHost) -> list[int]:
+def committed(host: ShardRuntime) -> list[int]:
     return [each.offset for each in host.shard.offsets.fetch("g", None)]
 
 
-def write(host: ShardHost, decide: Callable[[Shard], Decision[T]]) -> "asyncio.Future[T]":
+def write(host: ShardRuntime, decide: Callable[[GroupShard], Decision[T]]) -> "asyncio.Future[T]":
     """As `host.answer`, told in the same turn of the loop; an error is raised by who asks for the result."""
     outcome, promise = decide(host.shard)
     answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
