@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from moldau.broker.broker import Broker
-from moldau.broker.shard_states import State
+from moldau.broker.shard_runtime import State
 from moldau.broker.tasks import Periodic
 from moldau.coordinators.group_shard import GroupShard
 from moldau.coordinators.outcome import Decision

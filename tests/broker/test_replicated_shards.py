@@ -2,7 +2,7 @@
 
 import asyncio
 
-from moldau.broker.shard_states import State
+from moldau.broker.shard_runtime import State
 from moldau.protocol.errors import ErrorCode
 from tests.broker.test_shard_runtime import (
     Bench,

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from moldau.broker.connection import Connection
-from moldau.broker.coordinator import GroupCoordinator
 from moldau.broker.dispatch import Dispatcher
+from moldau.broker.group_coordinator import GroupCoordinator
 from moldau.broker.inputs import Inputs
 from moldau.protocol import codec
 from moldau.protocol.apis import response_type

@@ -7,15 +7,18 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from moldau.broker.shard_runtime import GATHERED_MAX, ShardRuntime
-from moldau.broker.shard_states import State
+from moldau.broker.shard_runtime import GATHERED_MAX, PendingWrite, ShardRuntime, State
 from moldau.cluster.image import ClusterImage
 from moldau.coordinators.group_record_tables import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinators.group_shard import GroupShard
+from moldau.coordinators.matching_allowance import MatchingAllowance
 from moldau.coordinators.offsets import Committing, OffsetToCommit
+from moldau.coordinators.offsets_topic import offsets_topic_settings
 from moldau.coordinators.outcome import Decision, Outcome, answered
 from moldau.coordinators.promise import Promise
 from moldau.coordinators.records import CoordinatorRecord, encode_record
+from moldau.coordinators.timers import Timers
+from moldau.coordinators.world import World
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import ManualClock
 from moldau.core.ids import TopicPartition
@@ -32,6 +35,7 @@ from tests.committers import ManualDisk
 PRODUCER = 5
 
 T = TypeVar("T")
+Host = ShardRuntime[GroupShard]
 
 
 class Bench:
@@ -53,23 +57,36 @@ class Bench:
         self.services = cast(Services, services)
         self.failures: list[bool] = []
 
-    def host(self, *, is_cautious: bool = False) -> ShardRuntime:
+    def host(self, *, is_cautious: bool = False) -> Host:
         """One that has to load."""
+        settings = offsets_topic_settings(self.services.config)
         return ShardRuntime(
             asyncio.get_running_loop(),
             self.services,
-            lambda: bytes(16),
+            lambda: settings,
+            self._shard,
             self.partition,
             lambda _, active: self.failures.append(active),
             is_cautious=is_cautious,
         )
+
+    def _shard(self, timers: Timers) -> GroupShard:
+        world = World(
+            self.clock,
+            timers,
+            lambda: self.services.config,
+            lambda: self.services.metadata.image,
+            lambda: bytes(16),
+            MatchingAllowance(),
+        )
+        return GroupShard(world)
 
     def batches(self) -> list[int]:
         """How many records each batch of the log has."""
         region = self.partition.read(0, 1 << 20, committed=False, min_one_batch=True)
         return [] if region is None else [header.record_count for header, _ in split_batches(region.read())]
 
-    async def active(self) -> ShardRuntime:
+    async def active(self) -> Host:
         host = self.host()
         await host.load()
         assert host.state is State.ACTIVE
@@ -91,16 +108,32 @@ def fetch(shard: GroupShard) -> Decision[list[int]]:
     return answered([each.offset for each in shard.offsets.fetch("g", None)])
 
 
-def committed(host: ShardRuntime) -> list[int]:
+def committed(host: Host) -> list[int]:
     return [each.offset for each in host.shard.offsets.fetch("g", None)]
 
 
-def write(host: ShardRuntime, decide: Callable[[GroupShard], Decision[T]]) -> "asyncio.Future[T]":
+def write(host: Host, decide: Callable[[GroupShard], Decision[T]]) -> "asyncio.Future[T]":
     """As `host.answer`, told in the same turn of the loop; an error is raised by who asks for the result."""
     outcome, promise = decide(host.shard)
     answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    host._hold(outcome, promise, answer.set_result, answer.set_exception)
+    host.hold(outcome, promise, AtOnce(host, outcome, answer))
     return answer
+
+
+class AtOnce(PendingWrite[Any]):
+    """A write whose answer is told in the turn of the loop in which it is there."""
+
+    def __init__(self, host: Host, outcome: Outcome, answer: "asyncio.Future[Any]") -> None:
+        super().__init__(host, outcome, lambda error: error)
+        self._answer = answer
+
+    def keep(self, value: Any) -> None:
+        if self.ends_waiting():
+            self._answer.set_result(value)
+
+    def refuse(self, error: ApiError) -> None:
+        if self.ends_waiting():
+            self._answer.set_exception(error)
 
 
 async def turn() -> None:

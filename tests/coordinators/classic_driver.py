@@ -7,11 +7,12 @@ from moldau.cluster.image import ClusterImage
 from moldau.coordinators.classic import ClassicGroup
 from moldau.coordinators.consumer_protocol import ConsumerSubscription, serialize_subscription
 from moldau.coordinators.group import Caller
+from moldau.coordinators.group_record_tables import GROUP_RECORDS
 from moldau.coordinators.groups import Groups
 from moldau.coordinators.matching_allowance import MatchingAllowance
 from moldau.coordinators.outcome import Decision, Outcome
 from moldau.coordinators.promise import Promise
-from moldau.coordinators.records import CoordinatorRecord, decode_record, encode_record
+from moldau.coordinators.records import CoordinatorRecord, encode_record
 from moldau.coordinators.timers import ManualTimers
 from moldau.coordinators.world import World
 from moldau.core.broker_config import BrokerConfig
@@ -99,7 +100,7 @@ class ClassicDriver:
         self.timers = ManualTimers(self.apply)
         self.groups = Groups(self.world())
         for record in self.log:
-            decoded = decode_record(*encode_record(record))
+            decoded = GROUP_RECORDS.decode(*encode_record(record))
             assert decoded is not None
             self.groups.replay(decoded)
         for outcome in self.groups.on_loaded():

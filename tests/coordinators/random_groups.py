@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 from moldau.cluster.image import ClusterImage, PartitionImage, TopicImage
 from moldau.coordinators.consumer import ConsumerGroup
 from moldau.coordinators.consumer_state import ConsumerState
+from moldau.coordinators.group_record_tables import GROUP_RECORDS
 from moldau.coordinators.group_shard import GroupShard
 from moldau.coordinators.matching_allowance import MatchingAllowance
 from moldau.coordinators.offsets import Committing, OffsetToCommit, WantedOffset
 from moldau.coordinators.outcome import Decision, Outcome
-from moldau.coordinators.records import CoordinatorRecord, decode_record, encode_record
+from moldau.coordinators.records import CoordinatorRecord, encode_record
 from moldau.coordinators.timers import ManualTimers
 from moldau.coordinators.world import World
 from moldau.core.broker_config import BrokerConfig
@@ -200,7 +201,7 @@ class Broker:
         )
         self.shard = GroupShard(world)
         for key, value in self._log:
-            record = decode_record(key, value)
+            record = GROUP_RECORDS.decode(key, value)
             assert record is not None
             self.shard.replay(record)
         for outcome in self.shard.on_loaded():

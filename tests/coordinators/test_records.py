@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from moldau.coordinators.group_record_tables import VALUE_OF_KEY, OffsetCommitKey, OffsetCommitValue, RecordKey
-from moldau.coordinators.records import CoordinatorRecord, decode_record, encode_record
+from moldau.coordinators.group_record_tables import GROUP_RECORDS, VALUE_OF_KEY, OffsetCommitKey, OffsetCommitValue
+from moldau.coordinators.records import CoordinatorRecord, RecordKey, encode_record
 from moldau.protocol.codec import encode
 from moldau.protocol.errors import ProtocolError
 
@@ -19,7 +19,7 @@ def read_vectors() -> list[tuple[bytes, bytes | None]]:
 
 
 def decoded(key: bytes, value: bytes | None) -> CoordinatorRecord:
-    record = decode_record(key, value)
+    record = GROUP_RECORDS.decode(key, value)
     assert record is not None
     return record
 
@@ -51,15 +51,15 @@ def test_an_offset_is_written_in_the_version_that_kafka_writes() -> None:
 
 
 def test_a_record_of_an_unknown_type_is_skipped() -> None:
-    assert decode_record(b"\0\x63whatever", b"\0\0") is None
+    assert GROUP_RECORDS.decode(b"\0\x63whatever", b"\0\0") is None
 
 
 @pytest.mark.parametrize(("key", "value"), [(b"\0", None), (encode_record(CoordinatorRecord(KEY, None))[0], b"\0\4\0")])
 def test_bytes_that_are_cut_off_are_refused(key: bytes, value: bytes | None) -> None:
     with pytest.raises(ProtocolError):
-        decode_record(key, value)
+        GROUP_RECORDS.decode(key, value)
 
 
 def test_a_value_of_a_newer_version_is_refused() -> None:
     with pytest.raises(ValueError, match="has no version 9"):
-        decode_record(encode_record(CoordinatorRecord(KEY, None))[0], b"\0\x09")
+        GROUP_RECORDS.decode(encode_record(CoordinatorRecord(KEY, None))[0], b"\0\x09")

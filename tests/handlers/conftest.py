@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.coordinator import GroupCoordinator
 from moldau.broker.following import Follower
+from moldau.broker.group_coordinator import GroupCoordinator
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint
 from moldau.cluster.metadata import Metadata

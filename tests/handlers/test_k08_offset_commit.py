@@ -86,4 +86,4 @@ def test_a_commit_that_cannot_be_written_down_leaves_nothing_behind(world: World
     topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
     with pytest.raises(ValueError, match="cannot be written"):
         world.ask(OffsetCommitRequest(group_id="g" * 40_000, topics=[topic]), 9)
-    assert not any(host._held for host in world.groups._hosts.values())
+    assert not any(host.waiting for host in world.groups._shards.values())

@@ -14,12 +14,13 @@ from moldau.broker.adoption import adopt, check_store, keep_cluster_id, recorded
 from moldau.broker.cleaning import Cleaning
 from moldau.broker.cluster_member import ClusterMember
 from moldau.broker.controlling import Controller
-from moldau.broker.coordinator import GroupCoordinator
+from moldau.broker.coordinator import Coordinator
 from moldau.broker.directory_threads import DirectoryThreads, ReadThreads
 from moldau.broker.dispatch import Dispatcher
 from moldau.broker.fetching import Fetchers
 from moldau.broker.following import WHOLE_CLUSTER
 from moldau.broker.group_commit import committer
+from moldau.broker.group_coordinator import SHARD_MODULE, GroupCoordinator
 from moldau.broker.heap import Heap
 from moldau.broker.listeners import Listeners
 from moldau.broker.opening import OpeningThread
@@ -223,6 +224,7 @@ class Broker:
         self._services.opening = self._opening = OpeningThread(self._loop, self._heap)
         self._groups = GroupCoordinator(self._loop, self._services, lambda: os.urandom(16))
         self._services.groups = self._groups
+        self._coordinators: list[Coordinator[Any]] = [self._groups]
         # In a thread: after a crash much may have to be checked, and the loop has a session to keep alive.
         await self._loop.run_in_executor(self._threads, self._logs.load, image.topic_names_by_id)
         self._logs.belong_to_this_thread()
@@ -271,7 +273,7 @@ class Broker:
             self._loop,
             self._services,
             self.store,
-            self._groups,
+            self._coordinators,
             BrokerInfo(self.broker_id, rack, tuple(self._endpoints)),
             patience_s=self._patience_ms() / 1000,
             on_failed=self._fail,
@@ -297,7 +299,7 @@ class Broker:
             return lambda: max(1, min(INTERVAL_MS_MAX, self._services.config.long(name)))
 
         # Neither the start nor the first group waits for the 50 ms that this import takes.
-        self._threads.submit(import_module, "moldau.broker.shard_runtime")
+        self._threads.submit(import_module, SHARD_MODULE)
         self._cleaning = Cleaning(self._services, self._files, self._threads)
         self._periodic = [
             Periodic(self._loop, interval("log.retention.check.interval.ms"), self._apply_retention),
@@ -305,13 +307,25 @@ class Broker:
             Periodic(self._loop, interval("replica.high.watermark.checkpoint.interval.ms"), self._checkpoint_marks),
             Periodic(self._loop, interval("log.flush.scheduler.interval.ms"), self._flush_due),
             Periodic(self._loop, interval("log.cleaner.backoff.ms"), self._cleaning.look),
-            Periodic(self._loop, interval("offsets.retention.check.interval.ms"), self._groups.expire_offsets),
+            *map(self._periodic_clean_up, self._coordinators),
             Periodic(self._loop, self._idle_check_ms, self._listeners.close_idle),
             Periodic(self._loop, self._lag_check_ms, self._member.isr_changes.check_lag),
             Periodic(self._loop, lambda: ROOM_CHECK_MS, self._look_for_room),
         ]
         if self._config.bool("auto.leader.rebalance.enable"):
             self._periodic.append(Periodic(self._loop, self._rebalance_ms, self._member.controller.rebalance))
+
+    def coordinate(self, coordinator: Coordinator[Any]) -> None:
+        """Let one more coordinator have the shards that this broker leads, from now on until the broker ends."""
+        self._coordinators.append(coordinator)
+        self._periodic.append(self._periodic_clean_up(coordinator))
+        self._member.coordinators_changed()
+
+    def _periodic_clean_up(self, coordinator: Coordinator[Any]) -> Periodic:
+        def interval_ms() -> int:
+            return max(1, min(INTERVAL_MS_MAX, coordinator.settings().clean_up_interval_ms))
+
+        return Periodic(self._loop, interval_ms, coordinator.clean_up)
 
     def _idle_check_ms(self) -> int:
         idle_ms = self._services.config.long("connections.max.idle.ms")
@@ -411,7 +425,8 @@ class Broker:
             self.watchdog.stop()
         for task in self._periodic:
             task.stop()
-        self._groups.close()
+        for coordinator in self._coordinators:
+            coordinator.close()
         self._listeners.close()  # also below; here so that nobody is answered any more
         await self._member.close()
         await self._cleaning.stop()

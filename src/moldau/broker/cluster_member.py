@@ -6,10 +6,11 @@ anybody can see it alive: an election must not count on what may be gone (KIP-84
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from moldau.broker.controlling import Controller
-from moldau.broker.coordinator import GroupCoordinator
+from moldau.broker.coordinator import Coordinator
 from moldau.broker.fetching import Fetchers
 from moldau.broker.following import Follower
 from moldau.broker.isr_changes import IsrChanging
@@ -33,7 +34,7 @@ class ClusterMember:
         loop: asyncio.AbstractEventLoop,
         services: Services,
         store: MetadataStore,
-        groups: GroupCoordinator,
+        coordinators: Sequence[Coordinator[Any]],
         info: BrokerInfo,
         *,
         patience_s: float,
@@ -41,7 +42,7 @@ class ClusterMember:
     ) -> None:
         self._loop = loop
         self._services = services
-        self._groups = groups
+        self._coordinators = coordinators
         self._ends: list[Callable[[], None]] = []
         self._telling: set[asyncio.Task[None]] = set()
         self.isr_changes = IsrChanging(loop, services)
@@ -106,7 +107,7 @@ class ClusterMember:
             self.follower.image_changed,
             self._returning.image_changed,
             self.fetchers.image_changed,
-            self._groups.image_changed,
+            self._tell_coordinators,
             self.controller.image_changed,
         )
 
@@ -114,17 +115,24 @@ class ClusterMember:
 
     def _session_lost(self) -> None:
         self.follower.resign_all()
-        self._groups_follow_the_roles()
+        self.coordinators_changed()
         self.controller.session_lost()
 
     def _registered_again(self) -> None:
         self.follower.may_lead = True
         self.follower.apply_all(self._services.metadata.image)
-        self._groups_follow_the_roles()
+        self.coordinators_changed()
         self.controller.registered()
 
-    def _groups_follow_the_roles(self) -> None:
-        self._groups.image_changed(ClusterImage(), self._services.metadata.image)
+    # Coordinators
+
+    def coordinators_changed(self) -> None:
+        """Let every coordinator have the shards that are led here: there is a new one, or the roles changed."""
+        self._tell_coordinators(ClusterImage(), self._services.metadata.image)
+
+    def _tell_coordinators(self, old: ClusterImage, new: ClusterImage) -> None:
+        for each in self._coordinators:
+            each.image_changed(old, new)
 
     # Failed directories
 

@@ -1,98 +1,126 @@
-"""The group coordinator of a broker: a shard for each partition of `__consumer_offsets` that it leads."""
+"""The coordinator of an internal topic on this broker: a shard for each partition that the broker leads.
+
+It knows nothing of what is coordinated: that is in the shards. A second internal topic is a second type of shard.
+"""
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import Generic, TypeVar
 
-from moldau.broker.shard_states import State
+from moldau.broker.shard_runtime import ShardRuntime, State
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.placement import place_new_topic
-from moldau.cluster.topic_names import OFFSETS_TOPIC
 from moldau.coordinators.key_partition import partition_of
-from moldau.coordinators.matching_allowance import MatchingAllowance
+from moldau.coordinators.outcome import Decision
+from moldau.coordinators.promise import Promise
+from moldau.coordinators.shard import CoordinatorShard
+from moldau.coordinators.timers import Timers
+from moldau.coordinators.topic_settings import TopicSettings
+from moldau.core.broker_config import BrokerConfig
 from moldau.handlers.context import Services
-from moldau.handlers.offsets_topic import offsets_replication_factor, offsets_topic_configs
 from moldau.protocol.errors import ApiError, ErrorCode
-
-if TYPE_CHECKING:  # imported by a thread behind the start, which is 40 ms shorter so
-    from moldau.broker.shard_runtime import ShardRuntime
-    from moldau.coordinators.group_shard import GroupShard
-    from moldau.coordinators.outcome import Decision
-    from moldau.coordinators.promise import Promise
 
 log = logging.getLogger(__name__)
 
+S = TypeVar("S", bound=CoordinatorShard)
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class GroupCoordinator:
-    """Implements `handlers.groups_access.GroupsAccess`."""
+class Coordinator(Generic[S]):
+    """Finds the shard of a key, loads the shards that are ours, and lets them decide."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, services: Services, new_uuid: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        services: Services,
+        topic: str,
+        settings: Callable[[BrokerConfig], TopicSettings],
+        make_shard: Callable[[Timers], S],
+    ) -> None:
         self._loop = loop
         self._services = services
-        self._new_uuid = new_uuid
-        self._hosts: dict[int, ShardRuntime] = {}
-        self._to_load: deque[ShardRuntime] = deque()
+        self._topic = topic
+        self._settings_of = settings
+        self._make_shard = make_shard
+        self._settings_made = (services.config, settings(services.config))
+        self._shards: dict[int, ShardRuntime[S]] = {}
+        self._to_load: deque[ShardRuntime[S]] = deque()
         self._loading: asyncio.Task[None] | None = None
-        self._matching = MatchingAllowance()
 
     # For handlers
 
     def answer(
-        self, group_id: str, decide: "Callable[[GroupShard], Decision[T]]", refused: Callable[[ApiError], R]
-    ) -> "T | R | Promise[T | R]":
+        self, key: str, decide: Callable[[S], Decision[T]], refused: Callable[[ApiError], R]
+    ) -> T | R | Promise[T | R]:
+        """Decide in the key's shard now, append, replay; the answer, at once or to come. `refused` makes one of an
+        error, also of NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS: this raises none.
+
+        A decision without records is answered after all that was written to the shard before it is durable.
+        """
         try:
-            host = self._host_of(group_id)
+            shard = self._shard_of(key)
         except ApiError as error:
             return refused(error)
-        return host.answer(decide, refused)
+        return shard.answer(decide, refused)
 
-    def read(self, group_id: str, query: "Callable[[GroupShard], T]") -> T:
-        return query(self._host_of(group_id).shard)
+    def read(self, key: str, query: Callable[[S], T]) -> T:
+        """Ask the key's shard at once: what is read may be a sync away from being durable. Raises ApiError."""
+        return query(self._shard_of(key).shard)
 
-    def shards(self) -> "Iterable[GroupShard]":
-        return [_active(host).shard for host in self._hosts.values() if host.state is not State.FAILED]
+    def shards(self) -> Iterable[S]:
+        """All shards of this broker; raises COORDINATOR_LOAD_IN_PROGRESS while one is loading."""
+        return [_active(shard).shard for shard in self._shards.values() if shard.state is not State.FAILED]
 
     @property
     def has_topic(self) -> bool:
-        return OFFSETS_TOPIC in self._services.metadata.image.topics
+        """Whether the coordinator's topic exists."""
+        return self._topic in self._services.metadata.image.topics
 
-    async def coordinator_of(self, group_id: str) -> int:
+    async def coordinator_of(self, key: str) -> int:
+        """The id of the broker that coordinates the key; makes the coordinator's topic where it is missing."""
         await self.ensure_topic()
-        topic = self._services.metadata.image.topics[OFFSETS_TOPIC]
-        return topic.partitions[partition_of(group_id, len(topic.partitions))].leader
+        topic = self._services.metadata.image.topics[self._topic]
+        return topic.partitions[partition_of(key, len(topic.partitions))].leader
 
     async def ensure_topic(self) -> None:
-        """Make the topic of the offsets at its first use."""
-        metadata, config = self._services.metadata, self._services.config
+        """Make the coordinator's topic at its first use."""
         if self.has_topic:
             return
+        metadata, settings = self._services.metadata, self.settings()
         assignment = place_new_topic(
             metadata.image.brokers,
-            config.int("offsets.topic.num.partitions"),
-            offsets_replication_factor(self._services),
+            settings.partitions,
+            settings.replicas_among(metadata.image.brokers),
             {},
             default_partitions=1,
             default_replication_factor=1,
             random_below=self._services.random.randrange,
         )
         try:
-            await metadata.create_topic(OFFSETS_TOPIC, assignment, offsets_topic_configs(config))
+            await metadata.create_topic(self._topic, assignment, settings.configs)
         except ApiError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another request was faster
                 raise
 
-    def _host_of(self, group_id: str) -> "ShardRuntime":
-        topic = self._services.metadata.image.topics.get(OFFSETS_TOPIC)
-        host = None if topic is None else self._hosts.get(partition_of(group_id, len(topic.partitions)))
-        if host is None:
-            raise ApiError(ErrorCode.NOT_COORDINATOR, f"group {group_id!r} is not coordinated here")
-        return _active(host)
+    def settings(self) -> TopicSettings:
+        """The settings of the topic as the broker is configured now."""
+        config, settings = self._settings_made
+        if config is not self._services.config:
+            config = self._services.config
+            settings = self._settings_of(config)
+            self._settings_made = (config, settings)
+        return settings
+
+    def _shard_of(self, key: str) -> ShardRuntime[S]:
+        topic = self._services.metadata.image.topics.get(self._topic)
+        shard = None if topic is None else self._shards.get(partition_of(key, len(topic.partitions)))
+        if shard is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"{key!r} of {self._topic} is not coordinated here")
+        return _active(shard)
 
     # Which shards are ours
 
@@ -100,48 +128,45 @@ class GroupCoordinator:
         """Called after the partitions themselves have followed the image."""
         if old.topics is new.topics:
             return
-        if old.topics.get(OFFSETS_TOPIC) is not new.topics.get(OFFSETS_TOPIC):
-            self._follow(new)
+        if old.topics.get(self._topic) is not new.topics.get(self._topic):
+            self._take_over(new)
         deleted = {
             name: topic.topic_id
             for name, topic in old.topics.items()
             if name not in new.topics or new.topics[name].topic_id != topic.topic_id
         }
         if deleted:
-            for host in self._active_hosts():
-                host.apply_in_parts(host.shard.offsets.topics_deleted(deleted))
+            for each in self._active_shards():
+                each.apply_in_parts(each.shard.topics_deleted(deleted))
 
-    def _follow(self, image: ClusterImage) -> None:
-        topic = image.topics.get(OFFSETS_TOPIC)
-        led = {each.topic_partition.partition: each for each in self._services.replicas.of_topic(OFFSETS_TOPIC)}
+    def _take_over(self, image: ClusterImage) -> None:
+        """Close the shards that are ours no more, start those that became ours."""
+        topic = image.topics.get(self._topic)
+        led = {each.topic_partition.partition: each for each in self._services.replicas.of_topic(self._topic)}
         states = () if topic is None else topic.partitions
         ours = {index for index, state in enumerate(states) if state.leader == self._services.broker_id}
-        for index in list(self._hosts):
-            if index not in ours or led.get(index) is not self._hosts[index].partition:
-                self._hosts.pop(index).close()
-        for index in sorted(ours & led.keys() - self._hosts.keys()):
+        for index in list(self._shards):
+            if index not in ours or led.get(index) is not self._shards[index].partition:
+                self._shards.pop(index).close()
+        for index in sorted(ours & led.keys() - self._shards.keys()):
             self._start(index)
 
     def _start(self, index: int, *, is_cautious: bool = False) -> None:
-        partition = self._services.replicas.get(OFFSETS_TOPIC, index)
-        from moldau.broker.shard_runtime import ShardRuntime  # see above
-
-        failed = partial(self._failed, index)
-        host = ShardRuntime(
+        partition = self._services.replicas.get(self._topic, index)
+        shard = self._shards[index] = ShardRuntime(
             self._loop,
             self._services,
-            self._new_uuid,
+            self.settings,
+            self._make_shard,
             partition,
-            failed,
+            partial(self._failed, index),
             is_cautious=is_cautious,
-            matching=self._matching,
         )
-        self._hosts[index] = host
         if partition.log.log_start_offset == partition.log.log_end_offset:
-            for _ in host.load_steps():
+            for _ in shard.load_steps():
                 pass  # there is nothing to read
             return
-        self._to_load.append(host)
+        self._to_load.append(shard)
         if self._loading is None:
             self._loading = self._loop.create_task(self._load_all())
 
@@ -150,33 +175,33 @@ class GroupCoordinator:
             await self._to_load.popleft().load()
         self._loading = None
 
-    def _failed(self, index: int, host: "ShardRuntime", was_active: bool) -> None:
+    def _failed(self, index: int, shard: ShardRuntime[S], was_active: bool) -> None:
         """What is in memory cannot be trusted: start over from the log, once."""
-        if was_active and self._hosts.get(index) is host:
-            log.warning("%s is loaded again", host.partition.topic_partition)
+        if was_active and self._shards.get(index) is shard:
+            log.warning("%s is loaded again", shard.partition.topic_partition)
             self._start(index, is_cautious=True)
 
-    def _active_hosts(self) -> "list[ShardRuntime]":
-        return [host for host in self._hosts.values() if host.state is State.ACTIVE]
+    def _active_shards(self) -> list[ShardRuntime[S]]:
+        return [shard for shard in self._shards.values() if shard.state is State.ACTIVE]
 
     # What is done now and then
 
-    def expire_offsets(self) -> None:
-        """Offsets past their retention, and groups that have nothing left."""
-        for host in self._active_hosts():
-            host.apply_in_parts(host.shard.offsets.expire())
+    def clean_up(self) -> None:
+        """Let every shard do its background work."""
+        for each in self._active_shards():
+            each.apply_in_parts(each.shard.clean_up())
 
     def close(self) -> None:
         """Answer everybody who waits."""
         if self._loading is not None:
             self._loading.cancel()
-        for host in self._hosts.values():
-            host.close()
+        for shard in self._shards.values():
+            shard.close()
 
 
-def _active(host: "ShardRuntime") -> "ShardRuntime":
-    if host.state is State.ACTIVE:
-        return host
-    if host.state is State.LOADING:
-        raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{host.partition.topic_partition} is being read")
-    raise ApiError(ErrorCode.NOT_COORDINATOR, f"{host.partition.topic_partition} cannot be read")
+def _active(shard: ShardRuntime[S]) -> ShardRuntime[S]:
+    if shard.state is State.ACTIVE:
+        return shard
+    if shard.state is State.LOADING:
+        raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{shard.partition.topic_partition} is being read")
+    raise ApiError(ErrorCode.NOT_COORDINATOR, f"{shard.partition.topic_partition} cannot be read")

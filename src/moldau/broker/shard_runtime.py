@@ -12,18 +12,16 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from enum import Enum
+from typing import Any, Generic, TypeVar
 
 from moldau.broker.loop_timers import LoopTimers
-from moldau.broker.shard_states import State
-from moldau.coordinators.group_shard import GroupShard
-from moldau.coordinators.matching_allowance import MatchingAllowance
 from moldau.coordinators.outcome import NOTHING, Decision, Outcome
 from moldau.coordinators.promise import Promise
-from moldau.coordinators.records import CoordinatorRecord, decode_record, encode_record
-from moldau.coordinators.timers import Expire
-from moldau.coordinators.world import World
+from moldau.coordinators.records import CoordinatorRecord, encode_record
+from moldau.coordinators.shard import CoordinatorShard
+from moldau.coordinators.timers import Expire, Timers
+from moldau.coordinators.topic_settings import TopicSettings
 from moldau.core.invariants import InvariantError
 from moldau.handlers.context import Services
 from moldau.log.log import Log
@@ -35,8 +33,6 @@ from moldau.replication.partition import Partition
 
 log = logging.getLogger(__name__)
 
-LOAD_STEP_BYTES = 256 * 1024
-"""What is read and replayed in one turn of the event loop: about 10 ms."""
 PART_RECORDS_MAX = 1_000
 """Tombstones of the longest names that come to less than 1 MB, the default of max.message.bytes."""
 
@@ -48,8 +44,11 @@ BATCH_OVERHEAD_BYTES = 61
 RECORD_OVERHEAD_BYTES_MAX = 36
 """The variable lengths, deltas and the attributes of a record in a batch, each at its longest."""
 
+S = TypeVar("S", bound=CoordinatorShard)
 T = TypeVar("T")
 R = TypeVar("R")
+Told = Callable[[int], None]
+"""Who is told what became of a write: 0, or the error's code."""
 
 _AS_CLIENTS_SEE_IT = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -64,48 +63,50 @@ _AS_CLIENTS_SEE_IT = {
 """A client knows nothing of the coordinator's log: it is told what to do about the coordinator."""
 
 
-class ShardRuntime:
-    """Runs one shard."""
+class State(Enum):
+    """LOADING until the log is replayed; FAILED and CLOSED are final."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class ShardRuntime(Generic[S]):
+    """Runs one shard, whatever it coordinates."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         services: Services,
-        new_uuid: Callable[[], bytes],
+        settings: Callable[[], TopicSettings],
+        make_shard: Callable[[Timers], S],
         partition: Partition,
-        on_failed: Callable[["ShardRuntime", bool], None],
+        on_failed: "Callable[[ShardRuntime[S], bool], None]",
         *,
         is_cautious: bool = False,
-        matching: MatchingAllowance | None = None,
     ) -> None:
         """`on_failed` is told when the shard is given up, and whether it had been active. `is_cautious`: it was given
         up before, so appends come before replays until the log has taken one."""
         self._loop = loop
         self._services = services
+        self._settings = settings
         self.partition = partition
         self.state = State.LOADING
         self._timers = LoopTimers(loop, self._expire)
-        self.shard = GroupShard(
-            World(
-                services.clock,
-                self._timers,
-                lambda: services.config,
-                lambda: services.metadata.image,
-                new_uuid,
-                matching or MatchingAllowance(),
-            )
-        )
+        self.shard = make_shard(self._timers)
         self._on_failed = on_failed
         self._is_cautious = is_cautious
-        self._gathered: list[Outcome] = []
-        """Replayed in this turn of the loop and not yet appended, with `_gathered_records`; or waiting for these."""
+        self._gathered: list[Told] = []
+        """Writes that were replayed in this turn of the loop and not yet appended, with `_gathered_records`; or that
+        wait for these."""
         self._gathered_records: list[tuple[bytes, bytes | None]] = []
         self._gathered_bytes = 0
         self._in_flight: deque[_InFlight] = deque()
-        self._held: dict[_Held, None] = {}
+        self.waiting: dict[PendingWrite[Any], None] = {}
         """Who waits for an answer, in the order of their coming."""
-        self._answers: deque[tuple[Promise[Any], Any]] = deque()
-        """Those that are there, to be told at the end of this turn of the loop."""
+        self._answers: deque[tuple[PendingWrite[Any], Any]] = deque()
+        """Answers that are there, to be told at the end of this turn of the loop."""
 
     # Loading
 
@@ -124,9 +125,9 @@ class ShardRuntime:
         Up to the end, not to the high watermark: what this leader has in its log is going to be committed.
         """
         log_ = self.partition.log
-        position = log_.log_start_offset
+        position, step_bytes = log_.log_start_offset, self._settings().load_step_bytes
         while self.state is State.LOADING:
-            region = log_.read(position, LOAD_STEP_BYTES, log_.log_end_offset, True)
+            region = log_.read(position, step_bytes, log_.log_end_offset, True)
             if region is None:
                 self._activate()
                 return
@@ -139,7 +140,7 @@ class ShardRuntime:
         if header.is_control:
             marker = read_end_txn_marker(batch)
             if marker is not None:
-                self.shard.offsets.end_transaction(header.producer_id, committed=marker.committed)
+                self.shard.end_transaction(header.producer_id, committed=marker.committed)
             return
         producer_id = header.producer_id if header.is_transactional else -1
         for record in iter_records(batch):
@@ -150,7 +151,7 @@ class ShardRuntime:
     def _decoded(self, record: Record) -> CoordinatorRecord | None:
         """None for what we cannot read: as Kafka does, a record of a newer kind is skipped."""
         try:
-            return None if record.key is None else decode_record(record.key, record.value)
+            return None if record.key is None else self.shard.record_types.decode(record.key, record.value)
         except (ProtocolError, ValueError) as error:
             log.warning("%s: record at %d is skipped: %s", self.partition.topic_partition, record.offset, error)
             return None
@@ -162,9 +163,7 @@ class ShardRuntime:
 
     # Writing
 
-    def answer(
-        self, decide: Callable[[GroupShard], Decision[T]], refused: Callable[[ApiError], R]
-    ) -> T | R | Promise[T | R]:
+    def answer(self, decide: Callable[[S], Decision[T]], refused: Callable[[ApiError], R]) -> T | R | Promise[T | R]:
         """The answer, at once if nothing is left to wait for. What is refused, now or later, becomes one too."""
         if len(self._gathered) >= GATHERED_MAX:
             self._flush()
@@ -183,27 +182,22 @@ class ShardRuntime:
             outcome = NOTHING
             if promise.done:
                 return promise.value
-        answer: Promise[T | R] = Promise()
-        self._hold(outcome, promise, partial(self._tell, answer), lambda error: self._tell(answer, refused(error)))
+        answer: PendingWrite[T | R] = PendingWrite(self, outcome, refused)
+        self.hold(outcome, promise, answer)
         return answer
 
-    def _hold(
-        self,
-        outcome: Outcome,
-        promise: Promise[T],
-        complete: Callable[[T], None],
-        refuse: Callable[[ApiError], None],
-    ) -> None:
-        held = _Held(self._held, outcome, complete, refuse)
-        promise.then(held.completed)
+    def hold(self, outcome: Outcome, promise: Promise[T], answer: "PendingWrite[Any]") -> None:
+        """Write, and let `answer` wait for that and for the promise, whichever is later."""
+        self.waiting[answer] = None
+        promise.then(answer.keep)
         try:
-            self.apply(Outcome(outcome.records, held.committed, outcome.adopt))
+            self._write(outcome, answer.committed)
         except Exception:  # a record that cannot be encoded: nothing was replayed, and the caller tells the client
-            self._held.pop(held, None)
+            self.waiting.pop(answer, None)
             raise
 
-    def _tell(self, answer: Promise[T], value: T) -> None:
-        """Not at once: who gets an answer may have another request waiting, and a group may be in mid-change."""
+    def tell(self, answer: "PendingWrite[T]", value: T) -> None:
+        """Not at once: who gets an answer may have another request waiting, and a shard may be in mid-change."""
         if not self._answers:
             self._loop.call_soon(self._tell_all)
         self._answers.append((answer, value))
@@ -216,80 +210,82 @@ class ShardRuntime:
                 answer.complete(value)
         finally:
             for each in answers:  # of one that failed the others know nothing
-                self._tell(*each)
+                self.tell(*each)
 
     def apply(self, outcome: Outcome) -> None:
         """Replay and append; `outcome` is told when that is durable. Without records it waits its turn, so that
         nobody is told of a state that may yet be lost."""
-        if outcome.records:
-            (self._append_alone if self._is_cautious else self._gather)(outcome)
-        elif self._gathered:
-            self._gathered.append(outcome)
-        elif self._in_flight:
-            self._in_flight[-1].outcomes.append(outcome)
-        else:
-            outcome.committed(0)
+        self._write(outcome, outcome.committed)
 
     def apply_in_parts(self, outcome: Outcome) -> None:
-        """As `apply`, for records that need not be written together and may be more than a batch holds."""
+        """Replay and append records that need not be written together and may be more than a batch holds."""
         for start in range(0, len(outcome.records), PART_RECORDS_MAX):
             self.apply(Outcome(outcome.records[start : start + PART_RECORDS_MAX]))
 
-    def _gather(self, outcome: Outcome) -> None:
+    def _write(self, outcome: Outcome, told: Told) -> None:
+        if outcome.records:
+            (self._append_alone if self._is_cautious else self._gather)(outcome, told)
+        elif self._gathered:
+            self._gathered.append(told)
+        elif self._in_flight:
+            self._in_flight[-1].told.append(told)
+        else:
+            told(0)
+
+    def _gather(self, outcome: Outcome, told: Told) -> None:
         """Replay now, and append with all else that this turn of the loop brings."""
         encoded = list(map(encode_record, outcome.records))
         size = sum(len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES_MAX for key, value in encoded)
         try:
             self.partition.check_own(self._gathered_bytes + size + BATCH_OVERHEAD_BYTES)
         except ApiError:  # alone and compressed it may pass, and if not nothing has changed
-            self._append_alone(outcome)
+            self._append_alone(outcome, told)
             return
-        if self._replay(outcome):
+        if self._replay(outcome, told):
             if not self._gathered:
                 self._loop.call_soon(self._flush)
-            self._gathered.append(outcome)
+            self._gathered.append(told)
             self._gathered_records += encoded
             self._gathered_bytes += size
 
     def _flush(self) -> None:
         """Append what was gathered, in one batch."""
-        outcomes, records = self._gathered, self._gathered_records
+        told, records = self._gathered, self._gathered_records
         self._gathered, self._gathered_records, self._gathered_bytes = [], [], 0
-        if not outcomes or self.state is not State.ACTIVE:
+        if not told or self.state is not State.ACTIVE:
             return
         try:
             self._append(records)
         except ApiError as error:
-            log.warning("%s takes no records: %s", self.partition.topic_partition, error)
-            self._in_flight.append(_InFlight(outcomes))
+            log.warning("%s: append refused: %s", self.partition.topic_partition, error)
+            self._in_flight.append(_InFlight(told))
             self._give_up(State.FAILED)
         else:
-            self._appended(outcomes)
+            self._appended(told)
 
-    def _append_alone(self, outcome: Outcome) -> None:
+    def _append_alone(self, outcome: Outcome, told: Told) -> None:
         """Append, then replay: if the log refuses it, nothing has changed."""
         self._flush()
         if self.state is not State.ACTIVE:
-            outcome.committed(ErrorCode.NOT_COORDINATOR)
+            told(ErrorCode.NOT_COORDINATOR)
             return
         try:
             self._append(list(map(encode_record, outcome.records)))
         except ApiError as error:
-            log.warning("%s takes no records: %s", self.partition.topic_partition, error)
-            outcome.committed(_AS_CLIENTS_SEE_IT.get(error.code, error.code))
+            log.warning("%s: append refused: %s", self.partition.topic_partition, error)
+            told(_AS_CLIENTS_SEE_IT.get(error.code, error.code))
             return
         self._is_cautious = False
-        if self._replay(outcome):
-            self._appended([outcome])
+        if self._replay(outcome, told):
+            self._appended([told])
 
     def _append(self, encoded: Sequence[tuple[bytes, bytes | None]]) -> None:
         now_ms = self._services.clock.now_ms()
-        codec = self._services.config.int("offsets.topic.compression.codec")
         records = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(encoded)]
-        self.partition.append_own(build_batch(records, codec=codec), now_ms)
+        self.partition.append_own(build_batch(records, codec=self._settings().codec), now_ms)
 
-    def _replay(self, outcome: Outcome) -> bool:
-        """False, and the shard is given up, if a state machine cannot take its own record."""
+    def _replay(self, outcome: Outcome, told: Told) -> bool:
+        """Change the shard's state; False, and the shard is given up, if it cannot take its own record."""
         try:
             if outcome.adopt is not None:
                 outcome.adopt()
@@ -298,28 +294,28 @@ class ShardRuntime:
                     self.shard.replay(record)
         except Exception:
             log.exception("%s: a record of ours cannot be replayed", self.partition.topic_partition)
-            outcome.committed(ErrorCode.UNKNOWN_SERVER_ERROR)
+            told(ErrorCode.UNKNOWN_SERVER_ERROR)
             self._give_up(State.FAILED)
             return False
         return True
 
-    def _appended(self, outcomes: list[Outcome]) -> None:
+    def _appended(self, told: list[Told]) -> None:
         """Tell them when it is safe, after all that was appended before."""
-        entry = _InFlight(outcomes)
+        entry = _InFlight(told)
         self._wait_until_safe(entry)
         self._in_flight.append(entry)
         self._settle()
 
     def _wait_until_safe(self, entry: "_InFlight") -> None:
         """For this disk and for the other replicas, at once."""
-        partition, config = self.partition, self._services.config
+        partition = self.partition
         syncing = self._services.durability.when_durable([partition.log], ACKS_ALL)
         if syncing is not None:
             entry.waits_for += 1
             syncing.add_done_callback(lambda done: self._synced(entry, done.result()))
         if partition.high_watermark < partition.log.log_end_offset:
-            parts, timeout_ms = [(partition, partition.log.log_end_offset)], config.int("offsets.commit.timeout.ms")
-            committing = when_committed(self._loop, parts, timeout_ms)
+            parts = [(partition, partition.log.log_end_offset)]
+            committing = when_committed(self._loop, parts, self._settings().commit_timeout_ms)
             if committing is not None:
                 entry.waits_for += 1
                 committing.add_done_callback(lambda done: self._replicated(entry, done.result()))
@@ -345,8 +341,8 @@ class ShardRuntime:
         """Tell those that are safe, in the order in which they were decided."""
         while self._in_flight and not self._in_flight[0].waits_for:
             entry = self._in_flight.popleft()
-            for outcome in entry.outcomes:
-                outcome.committed(entry.error)
+            for told in entry.told:
+                told(entry.error)
 
     def _expire(self, expire: Expire) -> None:
         if self.state is State.ACTIVE:
@@ -359,7 +355,7 @@ class ShardRuntime:
 
     def _broken(self) -> None:
         """What is in memory contradicts itself: it is given up, and read again from the log, which does not."""
-        log.exception("%s: the state of its groups is broken", self.partition.topic_partition)
+        log.exception("%s: the state of its coordinator is broken", self.partition.topic_partition)
         self._give_up(State.FAILED)
 
     # The end
@@ -376,55 +372,54 @@ class ShardRuntime:
         self._timers.cancel_all()
         unwritten, self._gathered = self._gathered, []
         in_flight, self._in_flight = self._in_flight, deque()
-        for outcomes in (*(entry.outcomes for entry in in_flight), unwritten):
-            for outcome in outcomes:
-                outcome.committed(ErrorCode.NOT_COORDINATOR)
-        for held in list(self._held):
-            held.refuse(ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator moved"))
+        for those in (*(entry.told for entry in in_flight), unwritten):
+            for told in those:
+                told(ErrorCode.NOT_COORDINATOR)
+        for answer in list(self.waiting):
+            answer.refuse(ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator moved"))
         if state is State.FAILED:
             self._on_failed(self, was_active)
 
 
-class _Held:
-    """Whoever waits for an answer: told once, when it is there or when it is known that there will be none."""
+class PendingWrite(Promise[T]):
+    """An answer that waits for its write and for its decision's promise: told once, when it is there or when it is
+    known that there will be none."""
 
-    __slots__ = ("_complete", "_held", "_outcome", "_refuse")
+    __slots__ = ("_outcome", "_refused", "_runtime")
 
-    def __init__(
-        self,
-        held: dict["_Held", None],
-        outcome: Outcome,
-        complete: Callable[[Any], None],
-        refuse: Callable[[ApiError], None],
-    ) -> None:
-        self._held = held
+    def __init__(self, runtime: ShardRuntime[Any], outcome: Outcome, refused: Callable[[ApiError], T]) -> None:
+        super().__init__()
+        self._runtime = runtime
         self._outcome = outcome
-        self._complete = complete
-        self._refuse = refuse
-        held[self] = None
+        self._refused = refused
 
-    def completed(self, value: Any) -> None:
-        if self in self._held:
-            del self._held[self]
-            self._complete(value)
+    def keep(self, value: T) -> None:
+        """The decision's promise is kept."""
+        if self.ends_waiting():
+            self._runtime.tell(self, value)
 
     def committed(self, error_code: int) -> None:
+        """The records are durable, or will not be."""
         self._outcome.committed(error_code)
         if error_code:
             self.refuse(ApiError(ErrorCode(error_code), "the coordinator's log did not take it"))
 
     def refuse(self, error: ApiError) -> None:
-        if self in self._held:
-            del self._held[self]
-            self._refuse(error)
+        """There will be no answer but this error."""
+        if self.ends_waiting():
+            self._runtime.tell(self, self._refused(error))
+
+    def ends_waiting(self) -> bool:
+        """Whether it waited until now."""
+        return self._runtime.waiting.pop(self, self) is None
 
 
 class _InFlight:
     """Writes that are appended and not yet known to be safe, and those without records that wait for them."""
 
-    __slots__ = ("error", "outcomes", "waits_for")
+    __slots__ = ("error", "told", "waits_for")
 
-    def __init__(self, outcomes: list[Outcome]) -> None:
-        self.outcomes = outcomes
+    def __init__(self, told: list[Told]) -> None:
+        self.told = told
         self.waits_for = 0
         self.error = ErrorCode.NONE

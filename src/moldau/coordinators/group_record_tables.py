@@ -6,33 +6,11 @@ ours too: a broker of ours and one of Kafka's can take over each other's data. A
 Not here: records of share groups and streams groups (types 9 to 15 and 17 on), which a replay skips.
 """
 
-from typing import ClassVar
+from moldau.coordinators.records import RecordKey, RecordTypes, RecordValue
+from moldau.protocol.schema import BYTES, INT8, INT32, INT64, STRING, UUID, Struct, array, field
 
-from moldau.protocol.schema import BYTES, INT8, INT32, INT64, STRING, UUID, Message, Struct, array, field
-
-
-class RecordKey(Message):
-    """What a record is about. A decoded one is an object of a subclass: ask `isinstance`, or for `record_type`."""
-
-    record_type: ClassVar[int]
-
-    def __init_subclass__(cls, *, record_type: int | None = None) -> None:
-        if record_type is not None:
-            super().__init_subclass__(versions=(0, 0))
-            cls.record_type = record_type
-
-
-class RecordValue(Message):
-    """What became of it."""
-
-    written_version: ClassVar[int]
-
-    def __init_subclass__(
-        cls, *, written: int | None = None, versions: tuple[int, int] = (0, 0), flexible: int | None = 0
-    ) -> None:
-        if written is not None:
-            super().__init_subclass__(versions=versions, flexible=flexible)
-            cls.written_version = written
+OFFSET_COMMIT_WITH_EXPIRY = 1
+"""The one version of an offset that says when it expires."""
 
 
 class LegacyOffsetCommitKey(RecordKey, record_type=0):
@@ -58,6 +36,9 @@ class OffsetCommitValue(RecordValue, written=4, versions=(0, 4), flexible=4):
     commit_timestamp: int = field(INT64)
     expire_timestamp: int = field(INT64, "1", default=-1, ignorable=True)
     topic_id: bytes = field(UUID, "4+", tag=0, ignorable=True)
+
+    def version_to_write(self) -> int:
+        return self.written_version if self.expire_timestamp == -1 else OFFSET_COMMIT_WITH_EXPIRY
 
 
 class GroupMetadataKey(RecordKey, record_type=2):
@@ -215,4 +196,4 @@ VALUE_OF_KEY: dict[type[RecordKey], type[RecordValue]] = {
     ConsumerGroupCurrentMemberAssignmentKey: ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupRegularExpressionKey: ConsumerGroupRegularExpressionValue,
 }
-KEY_OF_TYPE: dict[int, type[RecordKey]] = {key.record_type: key for key in VALUE_OF_KEY}
+GROUP_RECORDS = RecordTypes(VALUE_OF_KEY)

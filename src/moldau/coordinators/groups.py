@@ -17,11 +17,10 @@ from moldau.coordinators.group_record_tables import (
     GroupMetadataValue,
     LegacyOffsetCommitKey,
     OffsetCommitKey,
-    RecordValue,
 )
 from moldau.coordinators.migration import upgraded
 from moldau.coordinators.outcome import Decision, Outcome, answered
-from moldau.coordinators.records import CoordinatorRecord
+from moldau.coordinators.records import CoordinatorRecord, RecordValue
 from moldau.coordinators.world import World
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from moldau.cluster.image import NO_TOPIC_ID
 from moldau.cluster.placement import PARTITIONS_PER_REQUEST_MAX, USE_DEFAULT, Assignment, place_new_topic
 from moldau.cluster.topic_names import CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC
+from moldau.coordinators.offsets_topic import offsets_topic_settings
 from moldau.core.config_entries import topic_entries
 from moldau.handlers.config_resources import check_config_count
 from moldau.handlers.context import RequestContext, Services
-from moldau.handlers.offsets_topic import offsets_replication_factor, offsets_topic_configs
 from moldau.handlers.repetition import repeated, repeated_in_turns
 from moldau.handlers.topics import may_auto_create
 from moldau.handlers.turns import Turns
@@ -98,7 +98,7 @@ async def _create(topic: CreatableTopic, services: Services, validate_only: bool
 def _offsets_configs(given: dict[str, str], services: Services) -> dict[str, str]:
     """What a coordinator would set, where nothing else is asked for. Kafka takes any cleanup policy here; but one that
     deletes takes the offsets of every group after a week, and nobody means that."""
-    configs = {**offsets_topic_configs(services.config), **given}
+    configs = {**offsets_topic_settings(services.config).configs, **given}
     if configs["cleanup.policy"] != "compact":
         reason = f"cleanup.policy of {OFFSETS_TOPIC} is compact: groups would lose their offsets"
         raise ApiError(ErrorCode.INVALID_CONFIG, reason)
@@ -116,16 +116,18 @@ def _configs(configs: Sequence[CreatableTopicConfig]) -> dict[str, str]:
 
 
 def _assignment(topic: CreatableTopic, services: Services) -> Assignment:
-    is_of_offsets = topic.name == OFFSETS_TOPIC
-    replication_factor = (
-        offsets_replication_factor(services) if is_of_offsets else services.config.int("default.replication.factor")
-    )
+    config, image = services.config, services.metadata.image
+    if topic.name == OFFSETS_TOPIC:
+        settings = offsets_topic_settings(config)
+        partitions, replication_factor = settings.partitions, settings.replicas_among(image.brokers)
+    else:
+        partitions, replication_factor = config.int("num.partitions"), config.int("default.replication.factor")
     return place_new_topic(
-        services.metadata.image.brokers,
+        image.brokers,
         topic.num_partitions,
         topic.replication_factor,
         _manual(topic.assignments),
-        default_partitions=services.config.int("offsets.topic.num.partitions" if is_of_offsets else "num.partitions"),
+        default_partitions=partitions,
         default_replication_factor=replication_factor,
         random_below=services.random.randrange,
     )

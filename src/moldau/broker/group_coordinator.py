@@ -1,0 +1,42 @@
+"""The group coordinator of a broker: the coordinator of `__consumer_offsets`, whose shards are groups and offsets."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from moldau.broker.coordinator import Coordinator
+from moldau.cluster.topic_names import OFFSETS_TOPIC
+from moldau.coordinators.matching_allowance import MatchingAllowance
+from moldau.coordinators.offsets_topic import offsets_topic_settings
+from moldau.coordinators.timers import Timers
+from moldau.handlers.context import Services
+
+if TYPE_CHECKING:  # imported by a thread behind the start, which is 40 ms shorter so
+    from moldau.coordinators.group_shard import GroupShard
+
+SHARD_MODULE = "moldau.coordinators.group_shard"
+
+
+class GroupCoordinator(Coordinator["GroupShard"]):
+    """Implements `handlers.groups_access.GroupsAccess`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, services: Services, new_uuid: Callable[[], bytes]) -> None:
+        self._new_uuid = new_uuid
+        self._matching = MatchingAllowance()
+        super().__init__(loop, services, OFFSETS_TOPIC, offsets_topic_settings, self._group_shard)
+
+    def _group_shard(self, timers: Timers) -> "GroupShard":
+        from moldau.coordinators.group_shard import GroupShard  # see above
+        from moldau.coordinators.world import World
+
+        services = self._services
+        return GroupShard(
+            World(
+                services.clock,
+                timers,
+                lambda: services.config,
+                lambda: services.metadata.image,
+                self._new_uuid,
+                self._matching,
+            )
+        )
