@@ -38,6 +38,7 @@ def test_a_topic_that_a_tool_marks_is_deleted_and_its_name_is_free_again(run: Ru
     async def steps(members: Members) -> None:
         one, two = await members.start(2)
         old = await one.metadata.create_topic("t", [[1, 2]])
+        await two.wait(lambda image: "t" in image.topics)
         await two.store.create("/admin/delete_topics/t", b"")
         await two.wait(without("t"))
         await gone(two, "/admin/delete_topics/t")
