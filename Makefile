@@ -29,7 +29,7 @@ UV := $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 
-.PHONY: help setup tools eras eras-tools test faults hostile power-cuts lint format demo bench bench-pipelines docs lock clean
+.PHONY: help setup tools eras eras-tools check test faults hostile power-cuts lint format demo bench bench-pipelines docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ help: ## this list
 setup: .venv/.installed ## a locked environment in .venv, with .venv/bin/moldau ready (needs Python 3.11 or newer)
 
 tools: .tools/.java .tools/.postgres $(DRIVER) $(OLD_DRIVER) $(ZOOKEEPER_JARS)/.fetched $(CLASSES) $(REGISTRY)/.fetched $(MONGO_JARS)/.fetched $(ERA_JARS:=/.fetched) ## other people's servers and clients for the tests, in .tools (installs Java, Maven and PostgreSQL if it may)
+
+check: lint ## before each commit: lint, types, layers, and the quick tests that need nobody else's software, in under a minute
+	$(BIN)/pytest --own -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test: setup tools lint ## everything that CI checks: lint, types, layers, and the tests with real clients
 	$(if $(ARGS),$(BIN)/pytest $(ARGS),$(BIN)/pytest -m alone)

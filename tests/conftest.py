@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.clients.adapters import Clients
 
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "tests.selection"]
 
 # A busy machine is no failure; a failure says the line that reproduces it.
 settings.register_profile("moldau", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)

@@ -23,7 +23,7 @@ SESSION_TIMEOUT_MS = 18_000
 Run = Callable[[Callable[[Members], Awaitable[None]]], None]
 
 
-@pytest.fixture(params=["embedded", "zookeeper"])
+@pytest.fixture(params=["embedded", pytest.param("zookeeper", marks=pytest.mark.foreign)])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], MetadataStore]:
     if request.param == "embedded":
         return lambda: EmbeddedStore(str(tmp_path / "metadata.sqlite"), durable=False)
