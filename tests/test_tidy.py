@@ -155,3 +155,21 @@ def test_nothing_is_left_to_do() -> None:
         if word.search(line)
     ]
     assert found == [], "do it, or write it where work is kept"
+
+
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]), ids=lambda page: page.name)
+def test_what_a_page_names_is_there(page: Path) -> None:
+    text = page.read_text()
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    targets = re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text())
+    assert [name for name in re.findall(r"`make ([a-z-]+)", text) if name not in targets] == []
+
+
+def test_every_example_is_run_by_a_test() -> None:
+    names = {path.stem for path in (ROOT / "examples").glob("*.py")} - {
+        "__init__",
+        "demo",
+    }  # `make demo` takes a minute
+    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("*/test_*.py") if path != Path(__file__))
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", tests)] == []
