@@ -15,6 +15,7 @@ from moldau.broker.registration import BrokerStartError
 from moldau.cluster.changes import TopicChange
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.image import ClusterImage, PartitionImage
+from moldau.cluster.metadata import Metadata
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.ids import TopicPartition
 from moldau.log.data_directory import STRAY_SUFFIX
@@ -22,6 +23,7 @@ from moldau.log.manager import LogManager
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import Record, build_batch
 from moldau.replication.partition import Partition
+from moldau.testing import async_broker
 from tests.cluster.slow_disk import Disk
 from tests.cluster.test_embedded import end_session
 
@@ -432,3 +434,18 @@ async def test_a_broker_whose_session_ends_while_it_opens_its_logs_begins_anothe
             await two.start(2)
         await two.until_state(lambda state: set(state.isr) == {1, 2})
         await judge.close()
+
+
+@in_loop
+async def test_who_is_served_is_told_of_a_controller(tmp_path: Path) -> None:
+    """librdkafka's administrator waits for minutes if the first answer knows of none."""
+    claim = Metadata.claim_controller
+
+    async def claim_slowly(metadata: Metadata, broker_id: int) -> bool:
+        await asyncio.sleep(0.1)
+        return await claim(metadata, broker_id)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Metadata, "claim_controller", claim_slowly)
+        async with async_broker(data=tmp_path) as running:
+            assert running.broker.services.metadata.image.controller_id == running.broker.broker_id

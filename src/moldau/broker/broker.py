@@ -67,6 +67,7 @@ INTERVAL_MS_MAX = 86_400_000
 ROOM_CHECK_MS = 1_000
 SIBLINGS_START_S_MAX = 30.0
 SIBLINGS_LOOK_AGAIN_S = 0.01
+CONTROLLER_AWAITED_S = 5.0
 TAKING_OVER_MS = 2_000
 """How long an old registration of ours may take to go, beyond what its session takes to end."""
 
@@ -134,6 +135,7 @@ class Broker:
             await self._open_store()
             await self._open_logs()
             await self._join_cluster()
+            await self._member.until_controlled(CONTROLLER_AWAITED_S)
             dispatcher = Dispatcher(self._services, self._heap.much_was_freed)
             await self._listeners.accept(dispatcher)
         except (DirectoryError, OSError, StoreError, BrokerStartError) as error:

@@ -17,7 +17,7 @@ from moldau.broker.isr_changes import IsrChanging
 from moldau.broker.registration import Registration
 from moldau.broker.returning import Returning
 from moldau.broker.shutdown import hand_over
-from moldau.cluster.image import BrokerInfo, ClusterImage
+from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage
 from moldau.cluster.image_listeners import ImageListener
 from moldau.cluster.store import MetadataStore
 from moldau.core.ids import TopicPartition
@@ -76,6 +76,25 @@ class ClusterMember:
             listener(ClusterImage(), image)
             self._ends.append(self._services.metadata.subscribe(listener))
         self.controller.registered()
+
+    async def until_controlled(self, patience_s: float) -> None:
+        """Wait until the cluster has a controller. A client that is told of none may not ask again for minutes."""
+        metadata = self._services.metadata
+        known = asyncio.Event()
+
+        def look(_: ClusterImage, image: ClusterImage) -> None:
+            if image.controller_id != NO_LEADER:
+                known.set()
+
+        look(metadata.image, metadata.image)
+        end = metadata.subscribe(look)
+        try:
+            async with asyncio.timeout(patience_s):
+                await known.wait()
+        except TimeoutError:
+            log.warning("the cluster has no controller yet; clients are served all the same")
+        finally:
+            end()
 
     def directory_failed(self, partitions: list[TopicPartition]) -> None:
         """These have no log any more."""
