@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from moldau.broker.tasks import Periodic
-from moldau.broker.watchdog import STALL_MS_MAX, Watchdog
+from moldau.broker.watchdog import STALL_MS_MAX, Stall, Watchdog
 from moldau.handlers import k16_list_groups
 from moldau.handlers.context import RequestContext
 from moldau.protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
@@ -36,6 +36,11 @@ async def until(happened: Callable[[], object]) -> None:
     raise TimeoutError
 
 
+def named(watchdog: Watchdog) -> list[Stall]:
+    """Stalls of the request that the test makes slow; a busy machine may have others."""
+    return [stall for stall in watchdog.stalls if stall.cause.startswith("ListGroups v2 of client ")]
+
+
 def test_the_request_that_held_the_loop_is_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -48,10 +53,10 @@ def test_the_request_that_held_the_loop_is_named(
         client.ask(LIST_GROUPS, 2, ListGroupsRequest(), ListGroupsResponse)
         watchdog = kafka.watchdog
         assert watchdog is not None
-        asyncio.run(until(lambda: watchdog.stalls))
-    assert watchdog.stalls[0].worked_ms > STALL_MS_MAX
-    assert watchdog.stalls[0].cause.startswith("ListGroups v2 of client ")
-    assert "127.0.0.1" in watchdog.stalls[0].cause
+        asyncio.run(until(lambda: named(watchdog)))
+    (stall,) = named(watchdog)
+    assert stall.worked_ms > STALL_MS_MAX
+    assert "127.0.0.1" in stall.cause
     assert "the event loop stood still" in caplog.text
 
 
@@ -66,7 +71,7 @@ def test_the_task_that_held_the_loop_is_named() -> None:
         watchdog.stop()
         return watchdog
 
-    assert "tasks.Periodic._run" in asyncio.run(main()).stalls[0].cause
+    assert any("tasks.Periodic._run" in stall.cause for stall in asyncio.run(main()).stalls)
 
 
 def test_a_loop_that_waits_without_working_is_not_accused(caplog: pytest.LogCaptureFixture) -> None:
