@@ -90,3 +90,22 @@ def test_a_partition_of_which_nothing_is_known_is_not_given_up() -> None:
         assert other.image.unreadable_topics == {"t"}  # so that its logs are kept
 
     run(steps)
+
+
+def test_the_state_of_a_new_partition_is_read_though_the_topics_node_leaves_it_out() -> None:
+    async def steps(world: World) -> None:
+        metadata = await world.start()
+        await metadata.create_topic("t", [[1]])
+        other = world.another_broker()
+        await other.load()
+        await world.store.put("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1],"1":[1]}}')
+        await other.refresh()
+        await world.store.create("/brokers/topics/t/partitions/1", b"")
+        await world.store.create(
+            "/brokers/topics/t/partitions/1/state", znodes.state_json(metadata.image.topics["t"].partitions[0], 1)
+        )
+        await world.store.put("/brokers/topics/t", b'{"version":1,"partitions":{"0":[1]}}')
+        await other.refresh()
+        assert [state.leader for state in other.image.topics["t"].partitions] == [1, 1]
+
+    run(steps)

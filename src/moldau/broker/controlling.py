@@ -42,7 +42,7 @@ class Controller:
         self._is_closed = False
         self._epoch = -1
         self._well = _Seen()
-        self._tried: frozenset[str] = frozenset()
+        self._hopeless: frozenset[str] = frozenset()
         self._admin = AdminServing(services)
         self._unwatch: Callable[[], None] | None = None
 
@@ -145,18 +145,20 @@ class Controller:
         if await metadata.claim_controller(broker_id):
             self._epoch = metadata.image.controller_epoch
             self._well = _Seen()
-            self._tried = frozenset()
+            self._hopeless = frozenset()
             self._admin.changed()
             await metadata.keep_topic_ids()
             log.info("this broker is the controller, epoch %d", self._epoch)
 
     async def _restore_topics(self) -> None:
-        """Write the nodes of topics again that nobody understands; each is tried once."""
+        """Write the nodes of topics again that nobody understands. One that cannot be restored is tried once."""
         metadata = self._services.metadata
-        unreadable = metadata.image.unreadable_topics
-        for name in sorted(unreadable - self._tried):
-            await metadata.restorer.topic(name, metadata.controller_guard())
-        self._tried = unreadable
+        self._hopeless &= metadata.image.unreadable_topics
+        for name in sorted(metadata.image.unreadable_topics - self._hopeless):
+            if not await metadata.restorer.topic(name, metadata.controller_guard()):
+                self._hopeless |= {name}
+        if metadata.image.unreadable_topics - self._hopeless:  # overwritten again meanwhile
+            self._look_later()
 
     async def _make_well(self) -> None:
         """Write what should be different, until nothing is."""

@@ -12,15 +12,16 @@ What was never on disk does not count: a new topic's directory that a power cut 
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 
 from moldau.broker.following import Follower
 from moldau.broker.registration import Registration
 from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, StateChange
 from moldau.cluster.controller import plan_return
-from moldau.cluster.image import ClusterImage
+from moldau.cluster.image import ClusterImage, TopicImage
 from moldau.cluster.metadata import Conflict
 from moldau.cluster.restoring import Claim
+from moldau.cluster.store import StoreError
 from moldau.cluster.znodes import LogEnd
 from moldau.core.ids import TopicPartition
 from moldau.handlers.context import Services
@@ -78,6 +79,12 @@ class Returning:
                 end = LogEnd(found.leader_epochs.latest, found.log_end_offset) if found else NO_LOG
                 await metadata.restorer.claim(Claim(topic.name, index, state.replicas, broker_id, end))
 
+    async def _claim_now(self) -> None:
+        try:
+            await self.claim()
+        except StoreError as error:
+            log.warning("where logs end could not be said, and is said at the next start: %s", error)
+
     def registered(self) -> None:
         """The cluster knows what is missing here. Before the roles are taken up."""
         if self._undecided:
@@ -85,8 +92,10 @@ class Returning:
         else:
             self._services.logs.directories_are_known()
 
-    def image_changed(self, _: ClusterImage, new: ClusterImage) -> None:
-        """Take up what has been decided. After the roles have been."""
+    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Take up what has been decided, and say what nobody knows. After the roles have been."""
+        if new.topics is not old.topics and any(_has_unknown(topic) for topic in _changed(old, new)):
+            self._tell(self._claim_now())
         if not self._undecided:
             return
         decided = [name for name, topic_id in self._undecided.items() if self._is_decided(new, name, topic_id)]
@@ -162,6 +171,15 @@ class Returning:
         task = asyncio.get_running_loop().create_task(news)
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
+
+
+def _changed(old: ClusterImage, new: ClusterImage) -> Iterator[TopicImage]:
+    return (topic for name, topic in new.topics.items() if old.topics.get(name) is not topic)
+
+
+def _has_unknown(topic: TopicImage) -> bool:
+    """Whether a partition has a state that nobody understands."""
+    return any(state.leader_epoch < 0 <= state.partition_epoch for state in topic.partitions)
 
 
 def _left_to_do(planned: list[Change], done: set[tuple[str, int]]) -> list[StateChange]:

@@ -298,7 +298,11 @@ class MetadataReader:
         """Topics that an older tool has rewritten, as they were before; without those of which that is not known."""
         kept = dict(topics)
         for name, topic in topics.items():
-            if topic is not None and topic.lacks_id and not _is_known(base, topic):
+            if topic is None or not topic.lacks_id:
+                continue
+            if _is_known(base, topic):  # so that states of partitions that the node leaves out are read, too
+                kept[name] = with_added_partitions(base.topics[name], topic)._replace(configs=topic.configs)
+            else:
                 complete = kept_replicas(topic, await states_of(self._store, name))
                 if complete is None:
                     log.error("%s has fewer partitions than before; it is left out", znodes.topic_path(name))

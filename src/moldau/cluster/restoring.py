@@ -62,7 +62,10 @@ class Restorer:
             node = await self._store.get(path)
             if node is not None and _state(node) is not None:
                 break
-            claims = {**znodes.parse_claims(node.data if node else b""), claim.broker_id: claim.end}
+            before = znodes.parse_claims(node.data if node else b"")
+            if before.get(claim.broker_id) == claim.end:
+                break  # the others have not said it yet
+            claims = {**before, claim.broker_id: claim.end}
             state = settled(claims, claim.replicas)
             data = znodes.claims_json(claims) if state is None else znodes.state_json(state, 0)
             try:
@@ -86,9 +89,10 @@ class Restorer:
         missing = [Create(parent) for parent, there in zip(above, found, strict=True) if there is None]
         await self._store.multi([*missing, Create(path, data)])
 
-    async def topic(self, name: str, guard: Check) -> None:
+    async def topic(self, name: str, guard: Check) -> bool:
         """Write a topic's node again that cannot be understood: with the id that is kept beside it, and for each
-        partition the replicas that are in sync. What others have is kept by their brokers as strays."""
+        partition the replicas that are in sync. What others have is kept by their brokers as strays. False: what is
+        needed for that is not known."""
         path = znodes.topic_path(name)
         node, beside = await self._store.get_many([path, znodes.partitions_path(name)])
         topic_id = znodes.parse_kept_id(beside.data) if beside else None
@@ -96,7 +100,7 @@ class Restorer:
         known = [state for state in states if state is not None and state.isr]
         if node is None or topic_id is None or not states or len(known) < len(states):
             log.error("%s cannot be restored from its partitions: write it again by hand; all logs are kept", path)
-            return
+            return False
         partitions = [znodes.NO_STATE._replace(replicas=_leader_first(state)) for state in known]
         try:
             await self._store.multi([guard, Put(path, znodes.topic_json(topic_id, partitions), node.version)])
@@ -105,6 +109,7 @@ class Restorer:
         else:
             log.warning("%s was not to be understood: it has the replicas again that are in sync", path)
         await self._reread(path)
+        return True
 
 
 async def states_of(store: MetadataStore, name: str) -> list[PartitionImage | None]:
