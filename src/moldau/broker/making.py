@@ -6,6 +6,7 @@ a partition is not there: whoever asks for it is told that it is led elsewhere, 
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from itertools import islice
 from typing import Final
@@ -14,6 +15,8 @@ from moldau.core.ids import TopicPartition
 
 AT_ONCE_MAX: Final = 8
 """Two to five milliseconds, half of them in system calls."""
+ROUND_S_MAX: Final = 0.005
+"""On a slow disk a round ends sooner."""
 
 
 class Making:
@@ -49,11 +52,15 @@ class Making:
 
     def _go_on(self) -> None:
         self.begin()
+        loop = asyncio.get_running_loop()
+        end = time.monotonic() + ROUND_S_MAX  # the time of the loop stands still within a round
         for topic_partition in list(islice(self._waiting, AT_ONCE_MAX)):
             del self._waiting[topic_partition]
             self._settle(topic_partition)
+            if time.monotonic() > end:
+                break
         if self._waiting:
-            asyncio.get_running_loop().call_soon(self._go_on)
+            loop.call_soon(self._go_on)
             return
         made, self._made = self._made, []
         for each in made:
