@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from moldau.broker import state_changes
 from moldau.broker.admin_requests import AdminServing
 from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, leaders_are_alive, new_leaders
 from moldau.cluster.controller import reconcile, rewritten
@@ -199,6 +200,7 @@ class Controller:
     async def _write(self, image: ClusterImage, changes: Sequence[Change]) -> None:
         metadata = self._services.metadata
         await metadata.write(changes, [metadata.controller_guard(), *leaders_are_alive(image, changes)])
+        state_changes.decided(self._services.broker_id, self._epoch, changes)
         log.info("%s", _summary(image, changes))
 
     def _is_unclean(self, topic: TopicImage) -> bool:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from moldau.broker import state_changes
 from moldau.broker.fetching import Fetchers
 from moldau.broker.making import Making
 from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
@@ -240,6 +241,7 @@ class Follower:
             clock=self._services.clock,
         )
         self._services.replicas.lead(partition)
+        state_changes.leads(self._services.broker_id, opened.topic_partition, state.leader_epoch)
 
     def _follow(self, topic: TopicImage, opened: Log, state: PartitionImage, replica: Replica | None) -> None:
         leader = NO_LEADER if state.leader == self._services.broker_id else state.leader
@@ -255,6 +257,8 @@ class Follower:
     def _begin_to_follow(self, followed: FollowedPartition) -> None:
         self._stop_fetching(followed.topic_partition)
         self._services.replicas.follow(followed)
+        broker_id, partition = self._services.broker_id, followed.topic_partition
+        state_changes.follows(broker_id, partition, followed.leader_id, followed.leader_epoch)
         if self._fetchers is not None and followed.leader_id != NO_LEADER:
             self._fetchers.follow(followed)
 

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from moldau.broker import state_changes
 from moldau.broker.broker import Broker
 from moldau.broker.ownership import put_back, renamed_in
 from moldau.broker.registration import BrokerStartError
@@ -43,6 +44,8 @@ def main(argv: Sequence[str]) -> int:
             raise ConfigError("--brokers", "must be at least 1")
         if not _offer_to_put_back(config.data_directories, options):
             return FAILED
+        if options.brokers > 1 and options.state_change_log:
+            raise ConfigError("--state-change-log", "is the file of one broker: start each by itself")
         if options.brokers > 1:
             return _supervise(options, properties)
     except DirectoryError as error:
@@ -51,6 +54,9 @@ def main(argv: Sequence[str]) -> int:
         return _complain(str(error), USAGE_ERROR)
     for name in unknown:
         log.warning("unknown property %s is ignored", name)
+    _warn_of_message_format(config)
+    if options.state_change_log:
+        state_changes.write_to(options.state_change_log)
     _raise_open_files_limit()
     try:
         return _new_event_loop().run_until_complete(_serve(config, options.adopt))
@@ -81,8 +87,24 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--adopt", action="store_true", help="the metadata store is lost: make its topics anew from what is on disk"
     )
+    parser.add_argument(
+        "--state-change-log",
+        metavar="FILE",
+        help="append a line for every partition that changes its leader, as StateChangeLogMerger reads them",
+    )
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     return parser
+
+
+def _warn_of_message_format(config: BrokerConfig) -> None:
+    version = config.string("log.message.format.version")
+    numbers = [int(part) for part in version.split("-")[0].split(".")[:2] if part.isdecimal()]
+    if numbers and numbers < [0, 11]:
+        log.warning(
+            "log.message.format.version %s: batches are stored in version 2 all the same, and converted for consumers "
+            "that need it; DumpLogSegments from before Kafka 0.11 cannot read them",
+            version,
+        )
 
 
 def chosen_properties(options: argparse.Namespace) -> dict[str, str]:
