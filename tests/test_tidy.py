@@ -45,6 +45,7 @@ TASKS = {
     "cluster/embedded": "looks for changes of other processes, and keeps the lease from a thread",
     "cluster/zookeeper": "kazoo's client is stopped in a thread, as it may take its time",
     "handlers/k00_produce": "an append whose records are opened in a thread goes on when its client is gone",
+    "handlers/pending": "the one place where a handler's coroutine becomes a task, which its connection cancels",
     "handlers/produce_repeats": "the same for the fast path",
 }
 RANDOM: Mapping[str, str] = {}

@@ -10,23 +10,18 @@ import pytest
 from moldau.broker.connection import REQUESTS_IN_FLIGHT_MAX, Connection
 from moldau.broker.dispatch import Answer, Dispatcher
 from moldau.broker.inputs import KEPT_MAX, Inputs
-from moldau.handlers.later import Later
+from moldau.handlers.pending import PendingAnswer
 from moldau.protocol.errors import ProtocolError
 from tests.broker.transports import Owner, Transport
 
 LATER, UNDECIDED, REFUSED, UNANSWERED = b"later", b"undecided", b"refused", b"unanswered"
 
 
-class Undecided(Later):
-    __slots__ = ()
-    is_undecided = True
-
-
 class Echo:
     """Answers each request with itself, but for some."""
 
     def __init__(self) -> None:
-        self.waiting: list[Later] = []
+        self.waiting: list[PendingAnswer] = []
         self.taken_up: list[bytes] = []
 
     def dispatch(self, frame: bytes | memoryview, _: object, *, is_lent: bool = False) -> Answer:  # noqa: ARG002  as that of a dispatcher
@@ -37,7 +32,7 @@ class Echo:
         if request == UNANSWERED:
             return None
         if request in (LATER, UNDECIDED):
-            self.waiting.append(Later() if request == LATER else Undecided())
+            self.waiting.append(PendingAnswer(holds_order=request == UNDECIDED))
             return self.waiting[-1]
         return request
 
@@ -46,7 +41,7 @@ class Client:
     """What came of what was read."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, cold_reads: ThreadPoolExecutor) -> None:
-        self.echo, self.transport = Echo(), Transport()
+        self.loop, self.echo, self.transport = loop, Echo(), Transport()
         self.inputs = Inputs()
         dispatcher = cast(Dispatcher, self.echo)
         self._connection = Connection(loop, Owner(), dispatcher, cold_reads, self.inputs, "PLAINTEXT", 100_000)
@@ -138,3 +133,10 @@ def test_an_input_that_was_kept_is_given_back_whatever_happens(client: Client) -
         with pytest.raises(ZeroDivisionError):
             client.read_in_pieces(b"x" * 50_000, 20_000)
         assert client.inputs.can_be_kept
+
+
+def test_a_pending_answer_knows_when_its_request_was_read(client: Client) -> None:
+    before = client.loop.time()
+    client.read(LATER)
+    (pending,) = client.echo.waiting
+    assert before <= pending.began <= client.loop.time()

@@ -1,7 +1,6 @@
 """A broker without sockets: real metadata, real logs in memory, and requests that go through the codec both ways."""
 
 import asyncio
-import inspect
 import os
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from random import Random, SystemRandom
@@ -21,7 +20,7 @@ from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
 from moldau.handlers import registry
 from moldau.handlers.context import RequestContext, Services
-from moldau.handlers.groups_access import awaited
+from moldau.handlers.pending import PendingAnswer
 from moldau.log.log import Log
 from moldau.log.manager import LogManager
 from moldau.protocol import codec
@@ -102,7 +101,7 @@ class World:
 
         async def answer() -> Any:
             given = registry.handler(request.api_key)(received, context)
-            return await (given if inspect.isawaitable(given) else awaited(given))
+            return await given if isinstance(given, PendingAnswer) else given
 
         return codec.decode(response_type(request.api_key), version, codec.encode(self.runner.run(answer()), version))
 

@@ -1,7 +1,6 @@
 """A broker without sockets that leads a topic with two followers, which the test plays."""
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ from moldau.cluster.image import BrokerInfo, Endpoint
 from moldau.core.files import FileRegion
 from moldau.handlers import registry
 from moldau.handlers.context import RequestContext
-from moldau.handlers.later import Later
+from moldau.handlers.pending import PendingAnswer
 from moldau.protocol import codec
 from moldau.protocol.apis import response_type
 from moldau.protocol.framing import response_prefix
@@ -80,7 +79,7 @@ class Replicated:
         received = codec.decode(type(request), version, codec.encode(request, version))
         context = RequestContext(self.world.services, version, "test", "PLAINTEXT", "127.0.0.1")
         given = registry.handler(request.api_key)(received, context)
-        if inspect.isawaitable(given):
+        if isinstance(given, PendingAnswer):
             return asyncio.ensure_future(given)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         future.set_result(given)
@@ -123,7 +122,7 @@ class Replicated:
         frame = header + b"\0\4test\0" + codec.encode(request, version)
         answer = self.dispatcher.dispatch(memoryview(frame), self.peers[peer])
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        if isinstance(answer, Later):
+        if isinstance(answer, PendingAnswer):
             answer.when_done(lambda later: future.set_result(joined(later.chunks)))
         else:
             future.set_result(joined(answer))

@@ -9,7 +9,7 @@ import pytest
 
 from moldau.broker.dispatch import Answer, Dispatcher, Peer
 from moldau.handlers.consumer_repeats import VERSION_MIN, ConsumerFetch
-from moldau.handlers.later import Later
+from moldau.handlers.pending import PendingAnswer
 from moldau.protocol import codec
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from moldau.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -44,7 +44,7 @@ class Side:
 
         async def dispatch() -> Answer:
             answer = self._dispatcher.dispatch(frame, self._peer)
-            if isinstance(answer, Later):
+            if isinstance(answer, PendingAnswer):
                 answer.when_done(lambda _: None)
             return answer
 
@@ -122,7 +122,7 @@ class Consumers:
 
 
 def _bytes_of(answer: Answer) -> bytes | None:
-    chunks = answer.chunks if isinstance(answer, Later) else answer
+    chunks = answer.chunks if isinstance(answer, PendingAnswer) else answer
     if chunks is None or isinstance(chunks, bytes):
         return chunks
     return b"".join(bytes(chunk) if isinstance(chunk, bytes | memoryview) else chunk.read() for chunk in chunks)
@@ -212,7 +212,7 @@ def test_who_is_gone_waits_no_more(consumers: Consumers) -> None:
     consumers.fetch(0)
     assert consumers.fetch(0, max_wait_ms=LONG_MS) is None
     for side, answer in zip(consumers.sides, consumers.last, strict=True):
-        assert isinstance(answer, Later)
+        assert isinstance(answer, PendingAnswer)
         answer.cancel()
         assert not side.world.services.replicas.get("t", 0).waiters
     assert consumers.produce() is None

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from moldau.broker.dispatch import Answer, Dispatcher, Peer
-from moldau.handlers.later import Later
+from moldau.handlers.pending import PendingAnswer
 from moldau.handlers.produce_repeats import KNOWN_MAX, VERSION_MIN
 from moldau.protocol import codec
 from moldau.protocol.errors import ErrorCode, ProtocolError
@@ -118,7 +118,7 @@ def _answer(server: Server, frame: bytes, peer: Peer, *, is_lent: bool = False) 
 
 
 def _bytes_of(answer: Answer) -> bytes:
-    assert not isinstance(answer, Later)
+    assert not isinstance(answer, PendingAnswer)
     assert answer is not None
     return answer if isinstance(answer, bytes) else b"".join(chunk for chunk in answer if isinstance(chunk, bytes))
 

@@ -8,10 +8,9 @@ which is an image that changes at once and that brokers hear of late.
 import asyncio
 import contextvars
 import heapq
-import inspect
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
 from typing import Any, cast
 
@@ -32,7 +31,7 @@ from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
 from moldau.handlers import registry
 from moldau.handlers.context import RequestContext, Services
-from moldau.handlers.later import Later
+from moldau.handlers.pending import PendingAnswer
 from moldau.log.log import Log
 from moldau.log.manager import LogManager
 from moldau.protocol import codec
@@ -175,14 +174,14 @@ class Link:
             return
         answer = self._dispatcher.dispatch(memoryview(_header(key, version, number) + body), self._peer)
         self._answers.append(answer)
-        if isinstance(answer, Later):
+        if isinstance(answer, PendingAnswer):
             answer.when_done(lambda _: self._send_ready())
         self._send_ready()
 
     def _send_ready(self) -> None:
         while self._answers:
             answer = self._answers[0]
-            chunks = answer.chunks if isinstance(answer, Later) else answer
+            chunks = answer.chunks if isinstance(answer, PendingAnswer) else answer
             if chunks is None:
                 return
             self._answers.popleft()
@@ -204,7 +203,7 @@ class Link:
         self.is_open = False
         self._cluster.links.discard(self)
         for answer in self._answers:
-            if isinstance(answer, Later):
+            if isinstance(answer, PendingAnswer):
                 answer.cancel()
         self._answers.clear()
         waiting, self._waiting = self._waiting, {}
@@ -507,11 +506,11 @@ class Node:
         request = codec.decode(request_type(key), version, body)
         context = RequestContext(self.services, version, "sim", "PLAINTEXT", "sim")
         given = registry.handler(key)(request, context)
-        if not inspect.isawaitable(given):
+        if not isinstance(given, PendingAnswer):
             then(given)
             return
 
-        async def wait(answer: Awaitable[Any]) -> None:
+        async def wait(answer: PendingAnswer) -> None:
             then(await answer)
 
         task = self.cluster.loop.create_task(wait(given))

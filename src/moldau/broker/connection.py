@@ -15,7 +15,7 @@ from typing import Protocol, cast
 from moldau.broker.dispatch import Dispatcher, Peer, chunks_of
 from moldau.broker.inputs import INPUT_BYTES, Inputs
 from moldau.broker.sender import Chunk, Sender
-from moldau.handlers.later import Later
+from moldau.handlers.pending import PendingAnswer
 from moldau.protocol.errors import ProtocolError
 from moldau.protocol.framing import COPY_BYTES_MAX, SIZE_BYTES, Frame, FrameReader
 
@@ -81,7 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         self._kept_bytes = 0  # of a frame that is not complete, at the beginning of what is kept
         self._reader = FrameReader(request_bytes_max)
         self._frames: deque[Frame] = deque()  # read, and not taken up yet
-        self._answers: deque[list[Chunk] | Later] = deque()  # taken up, and not sent yet
+        self._answers: deque[list[Chunk] | PendingAnswer] = deque()  # taken up, and not sent yet
         self._in_flight_max = REQUESTS_IN_FLIGHT_MAX  # 0 while the last one is not decided
         self._reading_paused = False
         self._transport: asyncio.Transport
@@ -100,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, _: Exception | None) -> None:
         self._frames.clear()
         for answer in self._answers:
-            if isinstance(answer, Later):
+            if isinstance(answer, PendingAnswer):
                 answer.cancel()
         self._answers.clear()
         if self._kept is not None:
@@ -180,21 +180,22 @@ class Connection(asyncio.BufferedProtocol):
             self._frames.extend(self._reader.feed(data[position:]))
             self._serve()
 
-    def _answer(self, answer: bytes | list[Chunk] | Later) -> None:
+    def _answer(self, answer: bytes | list[Chunk] | PendingAnswer) -> None:
         """To the request that came last: now, or after the answers before it."""
         answers = self._answers
-        if isinstance(answer, Later):
+        if isinstance(answer, PendingAnswer):
             self._await(answer)
         elif answers:
             answers.append(chunks_of(answer))
         else:
             self._sender.send(chunks_of(answer))
 
-    def _await(self, later: Later) -> None:
-        self._answers.append(later)
-        if later.is_undecided:
+    def _await(self, pending: PendingAnswer) -> None:
+        pending.began = self.last_active
+        self._answers.append(pending)
+        if pending.holds_order:
             self._in_flight_max = 0
-        later.when_done(self._later_done)
+        pending.when_done(self._done)
 
     def pause_writing(self) -> None:
         self._sender.transport_full()
@@ -236,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
         frames, answers, ready = self._frames, self._answers, list[Chunk]()
         while frames and len(answers) < self._in_flight_max:
             answer = self._dispatch(frames.popleft(), self.peer)
-            if isinstance(answer, Later):
+            if isinstance(answer, PendingAnswer):
                 self._await(answer)
             elif answer is not None:
                 chunks = chunks_of(answer)
@@ -252,22 +253,22 @@ class Connection(asyncio.BufferedProtocol):
             self._reading_paused = not on
             (self._transport.resume_reading if on else self._transport.pause_reading)()
 
-    def _later_done(self, later: Later) -> None:
-        if later.is_undecided:
+    def _done(self, pending: PendingAnswer) -> None:
+        if pending.holds_order:
             self._in_flight_max = REQUESTS_IN_FLIGHT_MAX
-        if later.failed:
+        if pending.failed:
             self._transport.abort()
-        elif self._answers and self._answers[0] is later:
+        elif self._answers and self._answers[0] is pending:
             self._send_ready()
             self._serve()
-        elif later.is_undecided:
+        elif pending.holds_order:
             self._serve()
 
     def _send_ready(self) -> None:
         """Send the answers at the head of the queue that are ready."""
         answers, ready = self._answers, list[Chunk]()
         while answers:
-            chunks = answers[0].chunks if isinstance(answers[0], Later) else answers[0]
+            chunks = answers[0].chunks if isinstance(answers[0], PendingAnswer) else answers[0]
             if chunks is None:
                 break
             ready += chunks

@@ -7,26 +7,23 @@ An exception that is no ProtocolError is an error of ours, wherever it comes fro
 UNKNOWN_SERVER_ERROR, or its connection is closed where the answer has no place for a code.
 """
 
-import asyncio
 import logging
 import struct
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from moldau.broker.long_requests import ERROR_OF_OURS, LongRequest, LongRequests, long_answer, server_error
 from moldau.broker.sender import Chunk
-from moldau.coordinators.promise import Promise
 from moldau.handlers import registry
 from moldau.handlers.context import RequestContext, Services
-from moldau.handlers.later import Later
+from moldau.handlers.pending import PendingAnswer
 from moldau.handlers.pieces import Pieces
 from moldau.protocol import codec
 from moldau.protocol.apis import API_VERSIONS, find, request_type
 from moldau.protocol.errors import ErrorCode, ProtocolError, TooManyElements
 from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, Frame, parse_request_header, responder
 from moldau.protocol.schema import Message
-from moldau.replication.delayed import DelayedFetch
 
 log = logging.getLogger(__name__)
 
@@ -52,101 +49,7 @@ class Peer:
         return f"{self.host}:{self.port} ({self.listener})"
 
 
-class Answering(Later):
-    """An answer of which not even the message is there yet."""
-
-    __slots__ = ("_correlation_id", "_long", "_route")
-
-    def __init__(self, route: "Route", correlation_id: int) -> None:
-        super().__init__()
-        self._route = route
-        self._correlation_id = correlation_id
-        self._long: Later | None = None
-
-    def cancel(self) -> None:
-        super().cancel()
-        if self._long is not None:
-            self._long.cancel()
-
-    def tell(self, message: Callable[[], Message | None]) -> None:
-        """The message can be had now; if that raises, it is logged, and there will be no answer."""
-        try:
-            answer = message()
-            chunks = [] if answer is None else self._route.respond(self._correlation_id, answer)  # None: acks=0
-        except TooManyElements:
-            self._long = self._route.long_answer(self._correlation_id, cast(Message, answer))
-            self._long.when_done(self._written)
-        except Exception:
-            log.exception("a request failed")
-            self.fail()
-        else:
-            self.complete(chunks)
-
-    def _written(self, long: Later) -> None:
-        if long.chunks is None:
-            self.fail()
-        else:
-            self.complete(long.chunks)
-
-
-class Awaited(Answering):
-    """The answer of a handler that waits."""
-
-    __slots__ = ("_future",)
-
-    def __init__(self, future: "asyncio.Future[Message]", route: "Route", correlation_id: int) -> None:
-        super().__init__(route, correlation_id)
-        self._future = future
-        future.add_done_callback(self._done)
-
-    def cancel(self) -> None:
-        super().cancel()
-        self._future.cancel()
-
-    def _done(self, future: "asyncio.Future[Message]") -> None:
-        if not future.cancelled():
-            self.tell(future.result)
-
-
-class Undecided(Awaited):
-    """The answer of a handler that is a coroutine: nothing has been decided when it is called."""
-
-    __slots__ = ()
-    is_undecided = True
-
-
-class Promised(Answering):
-    """The answer of a state machine that waits; the promise is kept in a later turn of the loop."""
-
-    __slots__ = ()
-
-    def __init__(self, promise: Promise[Message], route: "Route", correlation_id: int) -> None:
-        super().__init__(route, correlation_id)
-        promise.then(self._done)
-
-    def _done(self, answer: Message) -> None:
-        self.tell(lambda: answer)
-
-
-class Delayed(Answering):
-    """The answer of a handler that is asked again when there is enough to say."""
-
-    __slots__ = ("_delayed",)
-
-    def __init__(self, delayed: DelayedFetch[Message], route: "Route", correlation_id: int) -> None:
-        super().__init__(route, correlation_id)
-        self._delayed = delayed
-        delayed.then(self._ready)
-
-    def cancel(self) -> None:
-        super().cancel()
-        self._delayed.cancel()
-
-    def _ready(self) -> None:
-        self.tell(self._delayed.answer)
-
-
-Answer = bytes | list[Chunk] | Later | None
+Answer = bytes | list[Chunk] | PendingAnswer | None
 """All of it, in pieces, later, or none (acks=0)."""
 
 
@@ -162,7 +65,7 @@ class Route(NamedTuple):
     decode: Callable[[Frame, int, int], tuple[Any, int]]
     handle: registry.Handler
     respond: Callable[[int, Message], list[Chunk]]
-    long_answer: Callable[[int, Message], Later]
+    long_answer: Callable[[int, Message], PendingAnswer]
     repeats: Callable[[RequestContext], registry.Repeats | None] | None = None
     pieces: Pieces | None = None
     elements_at_once: int = codec.ELEMENTS_AT_ONCE_MAX
@@ -238,24 +141,11 @@ class Dispatcher:
         answer = route.handle(request, context)
         if answer is None:
             return None
+        learn = None if repeats is None or not repeats.may_repeat(request) else partial(repeats.learn, frame, request)
         if isinstance(answer, Message):
-            if repeats is not None and repeats.may_repeat(request):
-                repeats.learn(frame, request, answer)
-            try:
-                return route.respond(correlation_id, answer)
-            except TooManyElements:
-                return route.long_answer(correlation_id, answer)
-        if isinstance(answer, Promise):
-            return Promised(answer, route, correlation_id)
-        if isinstance(answer, DelayedFetch):
-            if repeats is not None and repeats.may_repeat(request):
-                repeats.learn(frame, request, None)
-            return Delayed(answer, route, correlation_id)
-        is_decided = isinstance(answer, asyncio.Future)
-        future = asyncio.ensure_future(answer)
-        if repeats is not None and repeats.may_repeat(request):
-            future.add_done_callback(partial(_learn, repeats, frame, request))
-        return (Awaited if is_decided else Undecided)(future, route, correlation_id)
+            return _encoded(route, correlation_id, learn, answer)
+        answer.encode_by(partial(_encoded, route, correlation_id, learn))
+        return answer
 
     def _introduce(self, frame: Frame, peer: Peer) -> Introduction:
         """Read a header that this connection did not send before."""
@@ -313,10 +203,16 @@ UNSUPPORTED_API_VERSIONS = Route(
 """KIP-511: a client newer than us learns our versions from a version 0 answer with error 35."""
 
 
-def _learn(repeats: registry.Repeats, frame: Frame, request: Any, done: "asyncio.Future[Message]") -> None:
-    """As from an answer at once; a failure is told elsewhere."""
-    if not done.cancelled() and done.exception() is None and done.result() is not None:
-        repeats.learn(frame, request, done.result())
+def _encoded(
+    route: Route, correlation_id: int, learn: Callable[[Message], None] | None, answer: Message
+) -> list[Chunk] | PendingAnswer:
+    """The chunks of a handler's answer; of one with very many elements they are to come, too."""
+    if learn is not None:
+        learn(answer)
+    try:
+        return route.respond(correlation_id, answer)
+    except TooManyElements:
+        return route.long_answer(correlation_id, answer)
 
 
 def _name(key: int) -> str:

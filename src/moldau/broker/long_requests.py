@@ -8,15 +8,14 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, cast
 
 from moldau.broker.sender import Chunk
-from moldau.coordinators.promise import Promise
 from moldau.handlers import registry
 from moldau.handlers.context import RequestContext
-from moldau.handlers.later import Later
+from moldau.handlers.pending import PendingAnswer
 from moldau.handlers.pieces import Pieces, refused
 from moldau.handlers.turns import Turns
 from moldau.protocol import codec
@@ -24,7 +23,6 @@ from moldau.protocol.apis import request_type, response_type
 from moldau.protocol.errors import ErrorCode, ProtocolError
 from moldau.protocol.framing import Frame, respond_in_steps
 from moldau.protocol.schema import Message, Struct
-from moldau.replication.delayed import DelayedFetch
 
 log = logging.getLogger(__name__)
 
@@ -60,29 +58,22 @@ class LongRequest(NamedTuple):
         return await turns.run(respond_in_steps(self.api_key, version, self.correlation_id, answer))
 
 
-class InTurns(Later):
-    """The answer to a long request, or a long answer to a short one."""
+def _in_turns(work: Awaitable[list[Chunk] | None], *, holds_order: bool) -> PendingAnswer:
+    """The answer to a long request, or a long answer to a short one. Without a result of `work` the connection is
+    closed."""
+    task = asyncio.ensure_future(work)
+    pending = PendingAnswer(holds_order=holds_order, stop=task.cancel)
 
-    __slots__ = ("_task", "is_undecided")
-
-    def __init__(self, work: Awaitable[list[Chunk] | None], *, is_undecided: bool) -> None:
-        """Without a result of `work` the connection is closed."""
-        super().__init__()
-        self.is_undecided = is_undecided
-        self._task = asyncio.ensure_future(work)
-        self._task.add_done_callback(self._done)
-
-    def cancel(self) -> None:
-        super().cancel()
-        self._task.cancel()
-
-    def _done(self, task: "asyncio.Future[list[Chunk] | None]") -> None:
+    def done(_: object) -> None:
         if task.cancelled():
             return
         if task.exception() is None and task.result() is None:
-            self.fail()
+            pending.fail()
         else:
-            self.complete_with(lambda: task.result() or [])
+            pending.complete_with(lambda: task.result() or [])
+
+    task.add_done_callback(done)
+    return pending
 
 
 class LongRequests:
@@ -92,8 +83,8 @@ class LongRequests:
         self._room = asyncio.Semaphore(LONG_REQUESTS_MAX)
         self._much_was_freed = much_was_freed
 
-    def serve(self, long: LongRequest) -> Later:
-        return InTurns(self._serve(long), is_undecided=True)
+    def serve(self, long: LongRequest) -> PendingAnswer:
+        return _in_turns(self._serve(long), holds_order=True)
 
     async def _serve(self, long: LongRequest) -> list[Chunk] | None:
         request: Message | None = None
@@ -103,8 +94,8 @@ class LongRequests:
                     turns = Turns()
                     request = await long.decoded(turns)
                     answer = await _handled(long, request, turns)
-                    if isinstance(answer, Coroutine):
-                        answer = await answer
+                    if isinstance(answer, PendingAnswer) and answer.holds_order:
+                        answer = await _settled(answer)
                 if not isinstance(answer, Message):
                     collections.resume()  # it may wait for long
                 settled = await _settled(answer)
@@ -129,7 +120,7 @@ async def _written(long: LongRequest, request: Message | None, answer: Message |
     return chunks
 
 
-async def _handled(long: LongRequest, request: Message, turns: Turns) -> Any:
+async def _handled(long: LongRequest, request: Message, turns: Turns) -> Message | PendingAnswer | None:
     """What the handler says; of one that waits it is for the caller to wait, unless the request is cut."""
     pieces = long.pieces
     if pieces is None or not pieces.is_long(request):
@@ -150,36 +141,14 @@ async def _handled(long: LongRequest, request: Message, turns: Turns) -> Any:
     return whole
 
 
-async def _settled(answer: Any) -> Message | None:
+async def _settled(answer: Message | PendingAnswer | None) -> Message | None:
     """A handler's answer, when it is there."""
-    if answer is None or isinstance(answer, Message):
-        return answer
-    if isinstance(answer, Promise):
-        return await _kept(answer)
-    if isinstance(answer, DelayedFetch):
-        return await _fetched(answer)
-    return cast(Message, await answer)
+    return cast(Message | None, await answer) if isinstance(answer, PendingAnswer) else answer
 
 
-async def _kept(promise: Promise[Message]) -> Message:
-    kept: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-    promise.then(lambda value: None if kept.done() else kept.set_result(value))
-    return await kept
-
-
-async def _fetched(delayed: DelayedFetch[Message]) -> Message:
-    ready = asyncio.Event()
-    delayed.then(ready.set)
-    try:
-        await ready.wait()
-    finally:
-        delayed.cancel()
-    return delayed.answer()
-
-
-def long_answer(api_key: int, version: int, correlation_id: int, answer: Message) -> Later:
+def long_answer(api_key: int, version: int, correlation_id: int, answer: Message) -> PendingAnswer:
     """To a request that is answered already, but for the bytes."""
-    return InTurns(Turns().run(respond_in_steps(api_key, version, correlation_id, answer)), is_undecided=False)
+    return _in_turns(Turns().run(respond_in_steps(api_key, version, correlation_id, answer)), holds_order=False)
 
 
 def taken_apart(message: Any) -> codec.Steps[None]:

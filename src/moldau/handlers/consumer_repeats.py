@@ -15,7 +15,7 @@ from struct import Struct
 from moldau.core.files import FileRegion
 from moldau.handlers.context import RequestContext
 from moldau.handlers.fetch_sessions import NO_SESSION, FetchSession, TopicKey, Wanted
-from moldau.handlers.later import Later
+from moldau.handlers.pending import PendingAnswer
 from moldau.protocol import codec
 from moldau.protocol.errors import ApiError
 from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, Frame
@@ -74,7 +74,7 @@ class ConsumerRepeats:
         self._sessions = context.services.fetch_sessions
         self.loop = asyncio.get_running_loop()
 
-    def serve(self, frame: Frame) -> bytes | list[RecordData] | Later | None:
+    def serve(self, frame: Frame) -> bytes | list[RecordData] | PendingAnswer | None:
         """The answer; None: this is for the handler."""
         body_position = self._body_position
         if frame[REST_POSITION:body_position] != self._header:
@@ -84,7 +84,7 @@ class ConsumerRepeats:
             return self._serve_named(frame)
         return self._serve_unchanged(frame) if body_bytes == _unchanged.size else None
 
-    def _serve_named(self, frame: Frame) -> list[RecordData] | Later | None:
+    def _serve_named(self, frame: Frame) -> list[RecordData] | PendingAnswer | None:
         """One that names its partition."""
         (
             max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics, topic_id, partitions,
@@ -108,7 +108,7 @@ class ConsumerRepeats:
         fetch = self._fetch(frame, partition, session, wanted, isolation_level, max_bytes)
         return fetch.start(min_bytes, max_wait_ms)
 
-    def _serve_unchanged(self, frame: Frame) -> list[RecordData] | Later | None:
+    def _serve_unchanged(self, frame: Frame) -> list[RecordData] | PendingAnswer | None:
         """One of a session whose partition is wanted as before."""
         max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, end = _unchanged.unpack_from(
             frame, self._body_position
@@ -168,7 +168,7 @@ class ConsumerRepeats:
         return self._respond(correlation_id, self._whole(request, self._context, session, wanted))
 
 
-class ConsumerFetch(Later):
+class ConsumerFetch(PendingAnswer):
     """One of them, on its way to its answer."""
 
     __slots__ = (
@@ -204,7 +204,7 @@ class ConsumerFetch(Later):
         self._limit = limit
         self._is_soon = False
 
-    def start(self, min_bytes: int, max_wait_ms: int) -> list[RecordData] | Later:
+    def start(self, min_bytes: int, max_wait_ms: int) -> list[RecordData] | PendingAnswer:
         """The answer, or wait for it."""
         size = 0
         if self._wanted.fetch_offset < self._partition.high_watermark or max_wait_ms <= 0 or min_bytes <= 0:

@@ -16,13 +16,14 @@ Gaps: transactional writes are refused with INVALID_TXN_STATE until there is a t
 
 import asyncio
 import contextlib
-from asyncio import Future, ensure_future
+from asyncio import ensure_future
 from collections.abc import Awaitable, Generator
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 from moldau.cluster.topic_names import INTERNAL_TOPICS
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.opening import append_opened
+from moldau.handlers.pending import PendingAnswer, awaited, undecided
 from moldau.handlers.pieces import Pieces
 from moldau.handlers.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
 from moldau.handlers.produce_repeats import NO_ACKS, VERSION_MIN, ProduceRepeats, Respond
@@ -49,22 +50,22 @@ WRITTEN_BY_BROKERS = ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topic
 PIECES = Pieces("topic_data", "responses", "partition_data", "partition_responses")
 
 
-def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | Awaitable[Any] | None:
+def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | PendingAnswer | None:
     refused = _reason_to_refuse(request)
     if refused is not None:
         return _refuse_all(refused, request)
     writing = _Writing(request, context)
     appending = writing.append_all()
     to_open = next(appending, None)
-    return writing.answer() if to_open is None else _append_opened(to_open, appending, writing)
+    return writing.answer() if to_open is None else undecided(_append_opened(to_open, appending, writing))
 
 
 async def _append_opened(first: "_ToOpen", appending: "_Appending", writing: "_Writing") -> ProduceResponse | None:
-    """The answer after some of the batches had to be opened elsewhere. Being a coroutine it holds up the connection's
-    next requests, so that batches keep their order; and it goes on without the client, as what is appended at once."""
+    """The answer after some of the batches had to be opened elsewhere. It holds up the connection's next
+    requests, so that batches keep their order; and it goes on without the client, as what is appended at once."""
     await asyncio.shield(ensure_future(_open_and_append(first, appending, writing.context.services)))
     answer = writing.answer()
-    return answer if answer is None or isinstance(answer, ProduceResponse) else await answer
+    return cast(ProduceResponse, await answer) if isinstance(answer, PendingAnswer) else answer
 
 
 async def _open_and_append(first: "_ToOpen", appending: "_Appending", services: Services) -> None:
@@ -154,7 +155,7 @@ class _Writing:
         if self._request.acks == ACKS_ALL and partition.high_watermark <= appended.last_offset:
             self._written.uncommitted.append((partition, appended.last_offset + 1))
 
-    def answer(self) -> ProduceResponse | Future[ProduceResponse] | None:
+    def answer(self) -> ProduceResponse | PendingAnswer | None:
         """To be told now, or when what was appended is safe; None: nobody wants to know."""
         context, written, acks = self.context, self._written, self._request.acks
         response = ProduceResponse(responses=self._results)
@@ -169,9 +170,9 @@ class _Writing:
                 self._request.timeout_ms,
                 lambda failed: with_leaders(_without(failed, response) if failed else response, context),
             ).future
-            return committing if syncing is None else ensure_future(_after_sync(syncing, written, committing))
+            return awaited(committing if syncing is None else ensure_future(_after_sync(syncing, written, committing)))
         response = with_leaders(response, context)
-        return response if syncing is None else ensure_future(_after_sync(syncing, written, response))
+        return response if syncing is None else awaited(ensure_future(_after_sync(syncing, written, response)))
 
 
 def _refuse_all(refused: ApiError, request: ProduceRequest) -> ProduceResponse:

@@ -20,7 +20,7 @@ Answers at once when `min_bytes` are there, or when a partition has an error to 
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
@@ -33,7 +33,7 @@ from moldau.handlers.context import RequestContext
 from moldau.handlers.current_leaders import WRONG_LEADER, leader_endpoint, leader_of
 from moldau.handlers.divergence import NO_DIVERGENCE, diverging_epoch
 from moldau.handlers.fetch_sessions import FETCH_BY_TOPIC_ID, NO_SESSION, FetchSession, Plan, Wanted
-from moldau.handlers.later import Later
+from moldau.handlers.pending import PendingAnswer, fetched, undecided
 from moldau.handlers.replica_repeats import VERSION as REPLICA_FETCH_VERSION
 from moldau.handlers.replica_repeats import ReplicaRepeats
 from moldau.handlers.replica_selection import THE_LEADER, preferred_read_replica
@@ -73,14 +73,12 @@ PARTITIONS_PLANNED_AT_ONCE_MAX = 10_000
 """Noted as wanted without a pause: some 10 ms."""
 
 
-def handle(
-    request: FetchRequest, context: RequestContext
-) -> FetchResponse | DelayedFetch[FetchResponse] | Awaitable[FetchResponse]:
+def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | PendingAnswer:
     services = context.services
     count = sum(len(topic.partitions) for topic in request.topics)
     sender = _follower(request, context.api_version)
     if count > PARTITIONS_PLANNED_AT_ONCE_MAX and sender.replica_id < 0:
-        return _planned_in_turns(request, context)
+        return undecided(_planned_in_turns(request, context))
     if sender.replica_id >= 0:
         return replica_fetch.handle(request, context, sender)
     try:
@@ -89,17 +87,17 @@ def handle(
         return FetchResponse(error_code=error.code)
     fetch = _Fetch(request, context, plan)
     if len(plan.wanted) > PARTITIONS_AT_ONCE_MAX:
-        return _in_turns(fetch, request.max_wait_ms, context.api_version)
+        return undecided(_in_turns(fetch, request.max_wait_ms, context.api_version))
     fetch.read()
     if context.api_version < FETCH_BATCHES_V2:
-        return _converted(fetch, request.max_wait_ms)
+        return undecided(_converted(fetch, request.max_wait_ms))
     if fetch.is_enough or request.max_wait_ms <= 0:
         return fetch.answer()
-    return fetch.delayed(request.max_wait_ms)
+    return fetched(fetch.delayed(request.max_wait_ms))
 
 
 async def _converted(fetch: "_Fetch", max_wait_ms: int) -> FetchResponse:
-    """The answer in an old format. Being a coroutine it is the only one of its connection that takes memory."""
+    """The answer in an old format. It holds the order, so it is the only one of its connection that takes memory."""
     if not fetch.is_enough and max_wait_ms > 0:
         await _grown(fetch, max_wait_ms)
         fetch.read_again()
@@ -154,7 +152,7 @@ class FetchRepeats:
         self._respond = respond
         self._those: ReplicaRepeats | ConsumerRepeats | None = None
 
-    def serve(self, frame: Frame) -> bytes | list[RecordData] | Later | None:
+    def serve(self, frame: Frame) -> bytes | list[RecordData] | PendingAnswer | None:
         """The answer; None: this is for the handler."""
         return None if self._those is None else self._those.serve(frame)
 

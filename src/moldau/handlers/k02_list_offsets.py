@@ -15,12 +15,13 @@ answered as by a broker whose log is all local: the local start is the log start
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
 from moldau.handlers.context import RequestContext
 from moldau.handlers.opening import Opening
+from moldau.handlers.pending import PendingAnswer, undecided
 from moldau.handlers.pieces import Pieces
 from moldau.log.log import Log
 from moldau.log.timestamps import MaxTimestampSearch, RecordsLeft, Search, TimestampOffset, TimestampSearch
@@ -58,9 +59,7 @@ NOTHING: Found = (-1, -1, -1)
 PIECES = Pieces("topics", "topics", "partitions", "partitions")
 
 
-def handle(
-    request: ListOffsetsRequest, context: RequestContext
-) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse | PendingAnswer:
     asked = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     twice = set() if context.api_version == OFFSETS_IN_A_LIST else _asked_twice(asked)
     results: list[ListOffsetsPartitionResponse | _Looking] = []
@@ -70,7 +69,7 @@ def handle(
         else:
             results.append(_partition(topic, partition, request, context))
     if any(isinstance(each, _Looking) for each in results):
-        return _look_up(results, request, context)
+        return undecided(_look_up(results, request, context))
     return _answer(request, results)
 
 

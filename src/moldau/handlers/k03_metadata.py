@@ -13,7 +13,7 @@ Who leads which partition, at the addresses of the listener that the client came
   8+: authorized operations on request (KIP-430).
 """
 
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import cast
 
@@ -21,6 +21,7 @@ from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionI
 from moldau.cluster.topic_names import validate_topic_name
 from moldau.handlers.authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pending import PendingAnswer, undecided
 from moldau.handlers.topics import auto_create, is_internal, may_auto_create
 from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -45,14 +46,14 @@ CREATED_AT_ONCE_MAX = 1000
 """Topics that one request creates; who wants more asks again, as clients do for what they are not told of."""
 
 
-def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | Awaitable[MetadataResponse]:
+def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse | PendingAnswer:
     if TOPICS_HAVE_IDS <= context.api_version < TOPICS_BY_ID and any(map(_asks_by_id, request.topics or ())):
         return _refuse_ids(request)
     if len(request.topics or ()) > PARTITIONS_AT_ONCE_MAX:
-        return _answer_in_turns(request, context)
+        return undecided(_answer_in_turns(request, context))
     asked = _asked(request, context)
     if _size(asked) > PARTITIONS_AT_ONCE_MAX or any(True for _ in _missing(request, context)):
-        return _answer_in_turns(request, context)
+        return undecided(_answer_in_turns(request, context))
     view = _View(request, context, {})
     return _answer(request, context, [view.topic(each) for each in asked])
 

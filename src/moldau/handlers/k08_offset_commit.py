@@ -12,13 +12,14 @@ offsets are as safe as a write with acks=all.
   member had by then and has kept; if one of them is not, the whole commit is refused (KIP-1251).
 """
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 from moldau.coordinators.offsets import Committing, OffsetToCommit
 from moldau.coordinators.promise import Promise, mapped
 from moldau.handlers.context import RequestContext
 from moldau.handlers.groups_access import awaited
+from moldau.handlers.pending import PendingAnswer, promised, undecided
 from moldau.handlers.pieces import Pieces
 from moldau.handlers.topics import topic_names_and_ids
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -39,13 +40,11 @@ Names = list[tuple[str, bytes] | None]
 PIECES = Pieces("topics", "topics", "partitions", "partitions", elements_max=50)
 
 
-def handle(
-    request: OffsetCommitRequest, context: RequestContext
-) -> OffsetCommitResponse | Promise[OffsetCommitResponse] | Awaitable[OffsetCommitResponse]:
+def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse | PendingAnswer:
     groups = context.services.groups
     if context.api_version == COMMITS_FIND_NO_COORDINATOR and not groups.has_topic:
-        return _make_topic_then_commit(request, context)
-    return _commit(request, context)
+        return undecided(_make_topic_then_commit(request, context))
+    return promised(_commit(request, context))
 
 
 async def _make_topic_then_commit(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:

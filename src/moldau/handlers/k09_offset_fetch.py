@@ -12,7 +12,7 @@ does not exist.
   they are stale (KIP-848). 10+: topics by id, UNKNOWN_TOPIC_ID for unknown ones.
 """
 
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from moldau.coordinators.outcome import Decision, answered
 from moldau.coordinators.promise import Promise, all_of, mapped
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.groups_access import awaited
+from moldau.handlers.pending import PendingAnswer, promised, undecided
 from moldau.handlers.pieces import Pieces
 from moldau.handlers.topics import topic_names_and_ids
 from moldau.handlers.turns import Turns
@@ -57,17 +58,15 @@ PIECES = {
 }
 
 
-def handle(
-    request: OffsetFetchRequest, context: RequestContext
-) -> OffsetFetchResponse | Promise[OffsetFetchResponse] | Awaitable[OffsetFetchResponse]:
+def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse | PendingAnswer:
     if context.api_version >= FETCH_MANY_GROUPS:
         if any(map(OF_ONE_GROUP.is_long, request.groups)):
-            return _in_turns(request, context)
+            return undecided(_in_turns(request, context))
         groups = all_of([_group_answer(group, request.require_stable, context) for group in request.groups])
-        return mapped(groups, lambda answers: OffsetFetchResponse(groups=answers))
+        return promised(mapped(groups, lambda answers: OffsetFetchResponse(groups=answers)))
     if context.api_version == FETCH_FINDS_NO_COORDINATOR and not context.services.groups.has_topic:
-        return _make_topic_then_fetch(request, context)
-    return _fetch_one(request, context)
+        return undecided(_make_topic_then_fetch(request, context))
+    return promised(_fetch_one(request, context))
 
 
 async def _in_turns(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:

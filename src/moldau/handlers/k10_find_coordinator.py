@@ -12,6 +12,7 @@ of share groups (2): INVALID_REQUEST.
 """
 
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pending import holds_order
 from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k10_find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -24,6 +25,7 @@ NO_NODE = -1
 PIECES = Pieces("coordinator_keys", "coordinators")
 
 
+@holds_order
 async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     if context.api_version >= FIND_MANY_KEYS:
         keys = request.coordinator_keys

@@ -13,21 +13,22 @@ group wait `group.initial.rebalance.delay.ms` for others. The leader gets the su
 
 from moldau.coordinators.classic_member import refusal
 from moldau.coordinators.group import Caller
-from moldau.coordinators.promise import Promise, mapped
+from moldau.coordinators.promise import mapped
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pending import PendingAnswer, promised
 from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 
 PROTOCOL_MAY_BE_NULL = 7  # KIP-559
 
 
-def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse | Promise[JoinGroupResponse]:
+def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse | PendingAnswer:
     caller = Caller(context.api_version, context.client_id or "", f"/{context.client_host}")
     answer = context.services.groups.answer(
         request.group_id,
         lambda shard: shard.groups.join(request, caller),
         lambda error: refusal(error.code, request.member_id),
     )
-    return answer if context.api_version >= PROTOCOL_MAY_BE_NULL else mapped(answer, _with_protocol)
+    return promised(answer if context.api_version >= PROTOCOL_MAY_BE_NULL else mapped(answer, _with_protocol))
 
 
 def _with_protocol(joined: JoinGroupResponse) -> JoinGroupResponse:

@@ -5,14 +5,15 @@
 - While the coordinator is still reading its log, a heartbeat is simply accepted, as in Kafka.
 """
 
-from moldau.coordinators.promise import Promise
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pending import PendingAnswer, promised
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse | Promise[HeartbeatResponse]:
-    return context.services.groups.answer(request.group_id, lambda shard: shard.groups.heartbeat(request), _refused)
+def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse | PendingAnswer:
+    groups = context.services.groups
+    return promised(groups.answer(request.group_id, lambda shard: shard.groups.heartbeat(request), _refused))
 
 
 def _refused(error: ApiError) -> HeartbeatResponse:

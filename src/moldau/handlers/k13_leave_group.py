@@ -8,6 +8,7 @@
 
 from moldau.coordinators.promise import Promise, mapped
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pending import PendingAnswer, promised
 from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k13_leave_group import (
@@ -23,11 +24,12 @@ LEAVE_MANY_MEMBERS = 3  # KIP-345
 PIECES = Pieces("members", "members")
 
 
-def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse | Promise[LeaveGroupResponse]:
+def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse | PendingAnswer:
     if context.api_version >= LEAVE_MANY_MEMBERS:
-        return _leave(request, context)
+        return promised(_leave(request, context))
     member = MemberIdentity(member_id=request.member_id)
-    return mapped(_leave(LeaveGroupRequest(group_id=request.group_id, members=[member]), context), _of_one)
+    answer = _leave(LeaveGroupRequest(group_id=request.group_id, members=[member]), context)
+    return promised(mapped(answer, _of_one))
 
 
 def _of_one(answer: LeaveGroupResponse) -> LeaveGroupResponse:

@@ -6,20 +6,21 @@ The answer waits until the leader's assignment is in the log. A member of a stab
 - 3+: static members (KIP-345). 5+: the protocol's type and name must be given and be the group's (KIP-559).
 """
 
-from moldau.coordinators.promise import Promise
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pending import PendingAnswer, promised
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 
 PROTOCOL_IS_REQUIRED = 5  # KIP-559
 
 
-def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse | Promise[SyncGroupResponse]:
+def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse | PendingAnswer:
     is_protocol_given = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= PROTOCOL_IS_REQUIRED and not is_protocol_given:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    return context.services.groups.answer(
+    answer = context.services.groups.answer(
         request.group_id,
         lambda shard: shard.groups.sync(request),
         lambda error: SyncGroupResponse(error_code=error.code),
     )
+    return promised(answer)

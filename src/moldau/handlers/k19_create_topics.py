@@ -23,6 +23,7 @@ from moldau.coordinators.offsets_topic import offsets_topic_settings
 from moldau.core.config_entries import topic_entries
 from moldau.handlers.config_resources import check_config_count
 from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.pending import holds_order
 from moldau.handlers.repetition import repeated, repeated_in_turns
 from moldau.handlers.topics import may_auto_create
 from moldau.handlers.turns import Turns
@@ -38,6 +39,7 @@ from moldau.protocol.messages.k19_create_topics import (
 )
 
 
+@holds_order
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     services = context.services
     turns = Turns()

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from moldau.cluster.image import NO_TOPIC_ID, ClusterImage
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pending import holds_order
 from moldau.handlers.repetition import repeated_in_turns
 from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -25,6 +26,7 @@ DELETE_BY_TOPIC_ID = 6  # KIP-516
 DELETE_TELLS_DISABLED = 3  # KIP-322
 
 
+@holds_order
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     image, turns = context.services.metadata.image, Turns()
     asked = {_key(each): each async for each in turns.each(_asked(request, context))}

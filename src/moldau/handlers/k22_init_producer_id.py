@@ -13,12 +13,14 @@ trying again.
 """
 
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pending import holds_order
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NONE = -1
 
 
+@holds_order
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     code = _reason_to_refuse(request)
     if code is not None:

@@ -13,6 +13,7 @@ only `consumer.*`.
 
 from moldau.handlers.config_resources import alter, check_config_count
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pending import holds_order
 from moldau.handlers.repetition import repeated_in_turns
 from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -24,6 +25,7 @@ from moldau.protocol.messages.k33_alter_configs import (
 )
 
 
+@holds_order
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     turns = Turns()
     named = ((each.resource_type, each.resource_name) for each in request.resources)

@@ -13,6 +13,7 @@ from collections import defaultdict
 
 from moldau.core.ids import TopicPartition
 from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.pending import holds_order
 from moldau.handlers.turns import Turns
 from moldau.log.data_directory import DataDirectory
 from moldau.log.log import Log
@@ -28,6 +29,7 @@ from moldau.protocol.messages.k35_describe_log_dirs import (
 NOT_KNOWN = -1
 
 
+@holds_order
 async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     services = context.services
     logs = _by_directory(await _asked(request), services)

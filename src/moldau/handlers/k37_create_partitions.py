@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from moldau.cluster.placement import PARTITIONS_PER_REQUEST_MAX, place_new_partitions
 from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.pending import holds_order
 from moldau.handlers.repetition import repeated_in_turns
 from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -22,6 +23,7 @@ from moldau.protocol.messages.k37_create_partitions import (
 )
 
 
+@holds_order
 async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
     services = context.services
     turns = Turns()

@@ -9,6 +9,7 @@ from moldau.coordinators.group_shard import GroupShard
 from moldau.coordinators.outcome import Decision
 from moldau.coordinators.promise import Promise, all_of, mapped
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pending import PendingAnswer, promised
 from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k42_delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -16,12 +17,10 @@ from moldau.protocol.messages.k42_delete_groups import DeletableGroupResult, Del
 PIECES = Pieces("groups_names", "results", distinct=lambda group_id: group_id)
 
 
-def handle(
-    request: DeleteGroupsRequest, context: RequestContext
-) -> DeleteGroupsResponse | Promise[DeleteGroupsResponse]:
+def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse | PendingAnswer:
     names = dict.fromkeys(request.groups_names)
     codes = all_of([_delete(group_id, context) for group_id in names])
-    return mapped(codes, lambda each: _response(names, each))
+    return promised(mapped(codes, lambda each: _response(names, each)))
 
 
 def _delete(group_id: str, context: RequestContext) -> int | Promise[int]:

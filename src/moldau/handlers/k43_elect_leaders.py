@@ -17,6 +17,7 @@ from moldau.cluster.image import ClusterImage
 from moldau.cluster.metadata import ATTEMPTS_MAX, Conflict, Metadata
 from moldau.cluster.store import SessionLost, StoreUnavailable
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pending import holds_order
 from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k43_elect_leaders import (
@@ -35,6 +36,7 @@ ELECTIONS: dict[int, Election] = {0: preferred, 1: unclean}
 PIECES = Pieces("topic_partitions", "replica_election_results", "partitions", "partition_result")
 
 
+@holds_order
 async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     metadata = context.services.metadata
     elect = ELECTIONS.get(request.election_type)

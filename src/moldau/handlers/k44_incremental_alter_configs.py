@@ -24,6 +24,7 @@ from moldau.core.topic_config import TOPIC_KEYS, effective_value
 from moldau.handlers import broker_loggers
 from moldau.handlers.config_resources import Configs, ResourceType, alter, check_config_count, check_logger_name
 from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.pending import holds_order
 from moldau.handlers.repetition import repeated, repeated_in_turns
 from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -45,6 +46,7 @@ class Operation(IntEnum):
     SUBTRACT = 3
 
 
+@holds_order
 async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
     turns = Turns()
     named = ((each.resource_type, each.resource_name) for each in request.resources)

@@ -16,6 +16,7 @@ from moldau.cluster.metadata import ATTEMPTS_MAX, Conflict, Metadata
 from moldau.cluster.reassignment import begin, cancel
 from moldau.cluster.store import SessionLost, StoreUnavailable
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pending import holds_order
 from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k45_alter_partition_reassignments import (
@@ -33,6 +34,7 @@ Refusals = dict[int, ApiError]
 PIECES = Pieces("topics", "responses", "partitions", "partitions", elements_max=200)
 
 
+@holds_order
 async def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:

@@ -12,6 +12,7 @@ from moldau.coordinators.outcome import Decision
 from moldau.coordinators.promise import Promise
 from moldau.core.ids import TopicPartition
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pending import PendingAnswer, promised
 from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k47_offset_delete import (
@@ -24,9 +25,7 @@ from moldau.protocol.messages.k47_offset_delete import (
 PIECES = Pieces("topics", "topics", "partitions", "partitions")
 
 
-def handle(
-    request: OffsetDeleteRequest, context: RequestContext
-) -> OffsetDeleteResponse | Promise[OffsetDeleteResponse]:
+def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse | PendingAnswer:
     wanted = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     existing = context.services.metadata.image.topics
     known = [each for each in wanted if each.topic in existing]
@@ -40,7 +39,7 @@ def handle(
         return _response(request, dict(zip(known, codes, strict=True)))
 
     codes = context.services.groups.answer(request.group_id, delete, lambda error: error)
-    return codes.mapped(response) if isinstance(codes, Promise) else response(codes)
+    return promised(codes.mapped(response) if isinstance(codes, Promise) else response(codes))
 
 
 def _response(request: OffsetDeleteRequest, codes: dict[TopicPartition, int]) -> OffsetDeleteResponse:

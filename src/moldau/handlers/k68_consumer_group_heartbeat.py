@@ -19,8 +19,8 @@ than in Kafka.
 from moldau.coordinators.consumer import validate_heartbeat
 from moldau.coordinators.consumer_settings import ConsumerSettings
 from moldau.coordinators.group import Caller
-from moldau.coordinators.promise import Promise
 from moldau.handlers.context import RequestContext
+from moldau.handlers.pending import PendingAnswer, promised
 from moldau.protocol.errors import ApiError
 from moldau.protocol.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -30,16 +30,17 @@ from moldau.protocol.messages.k68_consumer_group_heartbeat import (
 
 def handle(
     request: ConsumerGroupHeartbeatRequest, context: RequestContext
-) -> ConsumerGroupHeartbeatResponse | Promise[ConsumerGroupHeartbeatResponse]:
+) -> ConsumerGroupHeartbeatResponse | PendingAnswer:
     services = context.services
     caller = Caller(context.api_version, context.client_id or "", f"/{context.client_host}")
     try:
         validate_heartbeat(request, context.api_version, ConsumerSettings.of(services.config).assignors)
     except ApiError as error:
         return _refused(error)
-    return services.groups.answer(
+    answer = services.groups.answer(
         request.group_id, lambda shard: shard.groups.consumer_heartbeat(request, caller), _refused
     )
+    return promised(answer)
 
 
 def _refused(error: ApiError) -> ConsumerGroupHeartbeatResponse:

@@ -9,7 +9,6 @@ answer waits until the batches are committed, and synced where the durability po
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from struct import Struct
@@ -17,8 +16,8 @@ from typing import Any, NamedTuple
 
 from moldau.core.invariants import InvariantError
 from moldau.handlers.context import RequestContext
-from moldau.handlers.later import Later
 from moldau.handlers.opening import append_opened
+from moldau.handlers.pending import PendingAnswer
 from moldau.handlers.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
 from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -35,8 +34,6 @@ from moldau.records.validate import RecordsToOpen
 from moldau.replication.durability import ACKS_ALL, counts_records
 from moldau.replication.lane import Lane
 from moldau.replication.partition import Partition
-
-log = logging.getLogger(__name__)
 
 VERSION_MIN = 9  # KIP-482; older ones are laid out otherwise, and are rare
 PARTITIONS_MAX = 126
@@ -92,7 +89,7 @@ class Known(NamedTuple):
     lanes: dict[int, Lane]
 
 
-class Uncommitted(Later):
+class Uncommitted(PendingAnswer):
     """An answer that waits until its batches are committed and synced."""
 
     __slots__ = ("_correlation_id", "_left", "_outcomes", "_repeats", "_syncing", "_targets", "deadline", "known")
@@ -162,36 +159,19 @@ class Uncommitted(Later):
         self.complete([answer])
 
 
-class Opened(Later):
+class Opened(PendingAnswer):
     """An answer for which batches have to be opened first. The decision is made also if the client is gone by then."""
 
     __slots__ = ("_task",)
-    is_undecided = True
 
-    def __init__(self, opening: Coroutine[Any, Any, bytes | Later]) -> None:
-        super().__init__()
+    def __init__(self, opening: Coroutine[Any, Any, bytes | PendingAnswer]) -> None:
+        super().__init__(holds_order=True)
         self._task = asyncio.ensure_future(opening)
         self._task.add_done_callback(self._opened)
 
-    def _opened(self, task: "asyncio.Task[bytes | Later]") -> None:
-        if task.cancelled():
-            return
-        try:
-            answer = task.result()
-        except Exception:
-            log.exception("a request failed")
-            self.fail()
-            return
-        if isinstance(answer, Later):
-            answer.when_done(self._answered)
-        else:
-            self.complete([answer])
-
-    def _answered(self, answer: Later) -> None:
-        if answer.failed or answer.chunks is None:
-            self.fail()
-        else:
-            self.complete(answer.chunks)
+    def _opened(self, task: "asyncio.Task[bytes | PendingAnswer]") -> None:
+        if not task.cancelled():
+            self.complete_with(lambda: _chunks(task.result()))
 
 
 class ProduceRepeats:
@@ -210,7 +190,7 @@ class ProduceRepeats:
         self._waiting: deque[Uncommitted] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def serve(self, frame: Frame) -> bytes | Later | None:
+    def serve(self, frame: Frame) -> bytes | PendingAnswer | None:
         """Append and answer; None: this is for the handler."""
         for prefix_end in self._prefix_ends:
             known = self._known.get(bytes(frame[REST_POSITION:prefix_end]))
@@ -221,7 +201,7 @@ class ProduceRepeats:
         targets = _targets(frame, prefix_end, known.lanes)
         return None if targets is None else self._append(memoryview(frame), known, targets)
 
-    def _append(self, frame: memoryview, known: Known, targets: list[Target]) -> bytes | Later | None:
+    def _append(self, frame: memoryview, known: Known, targets: list[Target]) -> bytes | PendingAnswer | None:
         """Each batch by its lane; those behind one that is not plain, or that failed, go the long way."""
         now_ms = self._now_ms()
         (correlation_id,) = _int32(frame, CORRELATION_ID_POSITION)
@@ -262,7 +242,7 @@ class ProduceRepeats:
         targets: list[Target],
         outcomes: list[Outcome],
         now_ms: int,
-    ) -> bytes | Later | None:
+    ) -> bytes | PendingAnswer | None:
         """The batches that have no outcome yet, and the answer."""
         allowance = self._context.services.allowance
         for position in range(len(outcomes), len(targets)):
@@ -281,7 +261,7 @@ class ProduceRepeats:
 
     async def _open_rest(
         self, batches: list[bytes], known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome]
-    ) -> bytes | Later:
+    ) -> bytes | PendingAnswer:
         """As `_append_rest`, for batches of which the first has to be opened, and so have the others perhaps."""
         services = self._context.services
         for batch, (_, lane, _, _) in zip(batches, targets[len(outcomes) :], strict=True):
@@ -301,15 +281,15 @@ class ProduceRepeats:
 
     def _appended(
         self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome]
-    ) -> bytes | Later:
+    ) -> bytes | PendingAnswer:
         """The answer to batches that all have an outcome."""
         awaited = _awaited(targets, outcomes) if known.acks == ACKS_ALL else []
         syncing = self._sync(targets, outcomes) if known.is_synced else None
         if not awaited and syncing is None:
             return self.answer(known, correlation_id, targets, outcomes)
-        later = self._when_committed(known, correlation_id, targets, outcomes)
-        later.wait(awaited, syncing)
-        return later
+        uncommitted = self._when_committed(known, correlation_id, targets, outcomes)
+        uncommitted.wait(awaited, syncing)
+        return uncommitted
 
     def _sync(self, targets: list[Target], outcomes: list[Outcome]) -> "asyncio.Future[frozenset[Log]] | None":
         written = [
@@ -416,6 +396,10 @@ class ProduceRepeats:
         size = SIZE_BYTES + len(head) + _COUNT_BYTES + len(tail)
         is_synced = self._context.services.durability.is_synced(request.acks)
         return Known(topic.name, topic.topic_id, request.acks, request.timeout_ms, is_synced, head, tail, size, {})
+
+
+def _chunks(answer: bytes | PendingAnswer) -> list[RecordData] | PendingAnswer:
+    return [answer] if isinstance(answer, bytes) else answer
 
 
 def _awaited(targets: list[Target], outcomes: list[Outcome]) -> list[tuple[Partition, int]]:

@@ -6,23 +6,20 @@ A handler serves all versions of its tables. Its module is imported at the first
 import importlib
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Protocol
 
-from moldau.coordinators.promise import Promise
 from moldau.handlers.context import RequestContext
-from moldau.handlers.later import Later
+from moldau.handlers.pending import PendingAnswer
 from moldau.handlers.pieces import Pieces
 from moldau.protocol.apis import find
 from moldau.protocol.framing import Frame
 from moldau.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
 from moldau.protocol.schema import Message, RecordData
-from moldau.replication.delayed import DelayedFetch
 
-Handler = Callable[
-    [Any, RequestContext], Message | Promise[Message] | DelayedFetch[Message] | Awaitable[Message] | None
-]
+Handler = Callable[[Any, RequestContext], Message | PendingAnswer | None]
+"""None: the client wants no answer (acks=0)."""
 
 Respond = Callable[[int, Message], list[RecordData]]
 
@@ -30,7 +27,7 @@ Respond = Callable[[int, Message], list[RecordData]]
 class Repeats(Protocol):
     """Serves requests that are like earlier ones of the same connection, and learns which are."""
 
-    def serve(self, frame: Frame) -> bytes | list[RecordData] | Later | None:
+    def serve(self, frame: Frame) -> bytes | list[RecordData] | PendingAnswer | None:
         """The answer, be it to come; None: this is for the handler. Nothing of the frame is kept."""
         ...
 

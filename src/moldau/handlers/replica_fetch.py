@@ -18,7 +18,6 @@ to the log's end.
 """
 
 import asyncio
-from collections.abc import Awaitable
 from typing import NamedTuple
 
 from moldau.cluster.image import NO_TOPIC_ID
@@ -26,6 +25,7 @@ from moldau.core.config import parse_list
 from moldau.core.files import FileRegion
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.divergence import NO_DIVERGENCE, diverging_epoch
+from moldau.handlers.pending import PendingAnswer, awaited
 from moldau.handlers.replica_sessions import FIRST_EPOCH, Followed, Key, ReplicaSession
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k01_fetch import (
@@ -71,7 +71,7 @@ class Told(NamedTuple):
     records: FileRegion | None
 
 
-def handle(request: FetchRequest, context: RequestContext, sender: Sender) -> FetchResponse | Awaitable[FetchResponse]:
+def handle(request: FetchRequest, context: RequestContext, sender: Sender) -> FetchResponse | PendingAnswer:
     if not _is_registered(context.services, sender):
         return _refusal(request, context.api_version)
     try:
@@ -85,7 +85,7 @@ def handle(request: FetchRequest, context: RequestContext, sender: Sender) -> Fe
         return _message(fetch.told, session)
     waiting = _WaitingForMessage(fetch, session)
     session.wait(waiting, request.max_wait_ms)
-    return waiting.future
+    return awaited(waiting.future)
 
 
 def _is_registered(services: Services, sender: Sender) -> bool:

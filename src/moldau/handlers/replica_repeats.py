@@ -9,7 +9,7 @@ from struct import Struct
 
 from moldau.core.files import FileRegion
 from moldau.handlers.context import RequestContext
-from moldau.handlers.later import Later
+from moldau.handlers.pending import PendingAnswer
 from moldau.handlers.replica_fetch import Limits, Position, ReplicaFetch, Sender, Told
 from moldau.handlers.replica_sessions import ReplicaSession
 from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, Frame
@@ -46,7 +46,7 @@ class ReplicaRepeats:
         body_position = REST_POSITION + 2 + max(client_id_bytes, 0) + len(NO_TAGS)
         self._header = bytes(frame[REST_POSITION:body_position])
 
-    def serve(self, frame: Frame) -> list[RecordData] | Later | None:
+    def serve(self, frame: Frame) -> list[RecordData] | PendingAnswer | None:
         """The answer; None: this is for the handler."""
         header = self._header
         body_position = REST_POSITION + len(header)
@@ -85,7 +85,7 @@ class ReplicaRepeats:
         return waiting
 
 
-class WaitingForChunks(Later):
+class WaitingForChunks(PendingAnswer):
     """An answer that comes as chunks."""
 
     __slots__ = ("_correlation_id", "_fetch", "_session")
