@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 from moldau.broker.long_requests import ERROR_OF_OURS, LongRequest, LongRequests, long_answer, server_error
 from moldau.broker.sender import Chunk
 from moldau.handlers import registry
+from moldau.handlers.authorization import ANONYMOUS, Principal
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.pending import PendingAnswer
 from moldau.handlers.pieces import Pieces
+from moldau.handlers.policy import Observer
 from moldau.protocol import codec
 from moldau.protocol.apis import API_VERSIONS, find, request_type
 from moldau.protocol.errors import ErrorCode, ProtocolError, TooManyElements
@@ -37,13 +39,19 @@ _correlation_id = struct.Struct(">i").unpack_from
 class Peer:
     """Who is at the other end of a connection."""
 
-    __slots__ = ("host", "introductions", "listener", "port")
+    __slots__ = ("host", "introductions", "listener", "port", "principal")
 
     def __init__(self, listener: str) -> None:
         self.listener = listener
         self.host = ""
         self.port = 0
+        self.principal = ANONYMOUS
         self.introductions: dict[bytes, Introduction] = {}
+
+    def authenticated(self, principal: Principal) -> None:
+        """From here on it is this one that asks; what was learnt of the one before is forgotten."""
+        self.principal = principal
+        self.introductions.clear()
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port} ({self.listener})"
@@ -83,6 +91,8 @@ class Introduction(NamedTuple):
     route: Route
     context: RequestContext
     repeats: registry.Repeats | None
+    policy_version: int
+    """Under which it was made, and all that its repeats have learnt."""
 
 
 class Dispatcher:
@@ -91,6 +101,7 @@ class Dispatcher:
     def __init__(self, services: Services, much_was_freed: Callable[[], None] = lambda: None) -> None:
         """`much_was_freed` is called after requests that took much memory for a moment."""
         self._services = services
+        self._policy = services.policy
         self._routes: dict[tuple[int, int], Route] = {}
         self._long_requests = LongRequests(much_was_freed)
         self._peer: Peer | None = None  # whose request came last
@@ -99,6 +110,8 @@ class Dispatcher:
     def dispatch(self, frame: Frame, peer: Peer, *, is_lent: bool = False) -> Answer:
         """The answer to one request. A frame that is lent may be overwritten after this; any other may be kept."""
         known = peer.introductions.get(bytes(frame[:CORRELATION_ID_POSITION]))
+        if known is not None and known.policy_version != self._policy.version:
+            known = None
         self._peer, self._known = peer, known
         try:
             if known is not None and known.repeats is not None:
@@ -109,7 +122,8 @@ class Dispatcher:
                 frame = bytes(frame)
             if known is None or frame[REST_POSITION : known.body_position] != known.rest:
                 known = self._known = self._introduce(frame, peer)
-            return self._dispatch(frame, known)
+            observer = self._policy.observer
+            return self._dispatch(frame, known) if observer is None else self._observed(observer, frame, known)
         except ProtocolError:
             raise
         except Exception:
@@ -128,8 +142,18 @@ class Dispatcher:
         context = known.context
         return f"{_name(known.route.key)} v{context.api_version} of client {context.client_id!r} at {peer}"
 
+    def _observed(self, observer: Observer, frame: Frame, known: Introduction) -> Answer:
+        key, context = known.route.key, known.context
+        observer.request_begins(key, context)
+        answer = self._dispatch(frame, known)
+        if isinstance(answer, PendingAnswer):
+            answer.when_ended(lambda: observer.request_ends(key, context))
+        else:
+            observer.request_ends(key, context)
+        return answer
+
     def _dispatch(self, frame: Frame, known: Introduction) -> Answer:
-        _, body_position, route, context, repeats = known
+        _, body_position, route, context, repeats, _ = known
         (correlation_id,) = _correlation_id(frame, CORRELATION_ID_POSITION)
         # Bytes behind the request are ignored, as Kafka does: librdkafka leaves some after an all-topics Metadata v13.
         try:
@@ -152,10 +176,11 @@ class Dispatcher:
         header = parse_request_header(frame)
         key, version = header.api_key, header.api_version
         route = self._routes.get((key, version)) or self._route(key, version)
-        context = RequestContext(self._services, version, header.client_id, peer.listener, peer.host)
+        context = RequestContext(self._services, version, header.client_id, peer.listener, peer.host, peer.principal)
         rest = bytes(frame[REST_POSITION : header.body_position])
-        repeats = None if route.repeats is None else route.repeats(context)
-        known = Introduction(rest, header.body_position, route, context, repeats)
+        policy = self._policy
+        repeats = None if route.repeats is None or policy.observer is not None else route.repeats(context)
+        known = Introduction(rest, header.body_position, route, context, repeats, policy.version)
         if len(rest) <= INTRODUCTION_BYTES_MAX and route is not UNSUPPORTED_API_VERSIONS:
             peer.introductions[bytes(frame[:CORRELATION_ID_POSITION])] = known
         return known

@@ -8,10 +8,23 @@ from moldau.cluster.metadata import Metadata
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock
 from moldau.core.ids import BrokerId
+from moldau.handlers.authorization import (
+    ANONYMOUS,
+    CLUSTER,
+    DESCRIBE,
+    OPERATIONS,
+    THE_CLUSTER,
+    Authorizer,
+    Operation,
+    Principal,
+    Resource,
+    refused,
+)
 from moldau.handlers.departed import Departed
 from moldau.handlers.fetch_sessions import FetchSessions
 from moldau.handlers.groups_access import GroupsAccess
 from moldau.handlers.opening import Opening, OpeningHere
+from moldau.handlers.policy import RequestPolicy
 from moldau.handlers.producer_ids import ProducerIds
 from moldau.log.manager import LogManager
 from moldau.records.validate import Allowance
@@ -43,6 +56,7 @@ class Services:
         self.durability = durability
         self.logs = logs
         self.random = random
+        self.policy = RequestPolicy()
         self.connected = True
         """Whether the session with the metadata store is known to live: without it nobody changes an ISR."""
         self.leader_throttle = Throttle(clock, config.optional_int("leader.replication.throttled.rate"))
@@ -58,6 +72,10 @@ class Services:
         self.groups: GroupsAccess  # set by the broker: it needs all the other services
         self.producer_ids = ProducerIds(lambda: metadata.next_producer_id_block(broker_id))
 
+    @property
+    def authorizer(self) -> Authorizer:
+        return self.policy.authorizer
+
 
 async def _nothing_to_wait_for() -> None:
     """For services without a cluster."""
@@ -71,3 +89,25 @@ class RequestContext(NamedTuple):
     client_id: str | None
     listener: str
     client_host: str
+    principal: Principal = ANONYMOUS
+
+    def may(self, operation: Operation, resource: Resource, name: str = THE_CLUSTER) -> bool:
+        """Whether the one who asks has this right."""
+        return self.services.authorizer.may(self.principal, self.client_host, operation, resource, name)
+
+    def may_on_any(self, operation: Operation, resource: Resource) -> bool:
+        """Whether the one who asks may have this right on some resource of the type."""
+        return self.services.authorizer.may_on_any(self.principal, self.client_host, operation, resource)
+
+    def require(self, operation: Operation, resource: Resource, name: str = THE_CLUSTER) -> None:
+        """Raise ApiError unless the one who asks has this right."""
+        if not self.may(operation, resource, name):
+            raise refused(resource)
+
+    def cluster_rights(self) -> int:
+        """The rights on the cluster; none is told to those who may not describe it."""
+        return self.rights(CLUSTER) if self.may(DESCRIBE, CLUSTER) else 0
+
+    def rights(self, resource: Resource, name: str = THE_CLUSTER) -> int:
+        """The operations that the one who asks may do, as bits (KIP-430): bit n stands for operation n."""
+        return sum(1 << each for each in OPERATIONS[resource] if self.may(each, resource, name))

@@ -19,7 +19,7 @@ from typing import cast
 
 from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.topic_names import validate_topic_name
-from moldau.handlers.authorization import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from moldau.handlers.authorization import CLUSTER, CREATE, DESCRIBE, NOT_ASKED, TOPIC
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pending import PendingAnswer, undecided
 from moldau.handlers.topics import auto_create, is_internal, may_auto_create
@@ -70,8 +70,10 @@ def _asked(request: MetadataRequest, context: RequestContext) -> Asked:
 
 
 def _asked_for(request: MetadataRequest, context: RequestContext) -> Iterable[TopicImage | MetadataRequestTopic]:
-    all_topics = _asks_for_all(request, context)
-    return context.services.metadata.image.topics.values() if all_topics else request.topics or ()
+    if not _asks_for_all(request, context):
+        return request.topics or ()
+    topics = context.services.metadata.image.topics.values()
+    return (each for each in topics if context.may(DESCRIBE, TOPIC, each.name))
 
 
 def _key(each: TopicImage | MetadataRequestTopic) -> tuple[str | None, bytes]:
@@ -111,7 +113,12 @@ def _missing(request: MetadataRequest, context: RequestContext) -> Iterator[str]
         return iter(())
     topics = context.services.metadata.image.topics
     named = (topic.name for topic in request.topics or () if topic.topic_id == ZERO_UUID and topic.name)
-    return (name for name in named if name not in topics and may_auto_create(name) and _name_error(name) is None)
+    missing = (name for name in named if name not in topics and may_auto_create(name) and _name_error(name) is None)
+    return (name for name in missing if context.may(DESCRIBE, TOPIC, name) and _may_create(name, context))
+
+
+def _may_create(name: str, context: RequestContext) -> bool:
+    return context.may(CREATE, CLUSTER) or context.may(CREATE, TOPIC, name)
 
 
 async def _answer_in_turns(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
@@ -147,7 +154,7 @@ def _answer(request: MetadataRequest, context: RequestContext, topics: list[Meta
         controller_id=image.controller_id,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            context.cluster_rights() if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
@@ -172,7 +179,12 @@ class _View:
         """`failed`: why topics could not be made."""
         self.image = image = context.services.metadata.image
         self._failed = failed
-        self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+        self._asked_ids = {topic.topic_id for topic in request.topics or () if topic.topic_id != ZERO_UUID}
+        self._context = context
+        self._tells_rights = request.include_topic_authorized_operations
+        self._is_to_create = request.allow_auto_topic_creation and context.services.config.bool(
+            "auto.create.topics.enable"
+        )
         self._reachable = {
             broker.id for broker in image.brokers.values() if broker.endpoint(context.listener) is not None
         }
@@ -187,12 +199,14 @@ class _View:
     ) -> MetadataResponseTopic:
         if not isinstance(asked, TopicImage):
             return self._missing(asked)
+        if not self._context.may(DESCRIBE, TOPIC, asked.name):
+            return self._denied(asked)
         return MetadataResponseTopic(
             name=asked.name,
             topic_id=asked.topic_id,
             is_internal=is_internal(asked.name),
             partitions=self.partitions(asked, 0, partitions_max or len(asked.partitions)),
-            topic_authorized_operations=self._operations,
+            topic_authorized_operations=(self._context.rights(TOPIC, asked.name) if self._tells_rights else NOT_ASKED),
         )
 
     def _missing(self, asked: MetadataRequestTopic) -> MetadataResponseTopic:
@@ -200,8 +214,24 @@ class _View:
             code = ErrorCode.UNKNOWN_TOPIC_ID
             return MetadataResponseTopic(error_code=code, name=None, topic_id=asked.topic_id, partitions=[])
         name = asked.name or ""
-        error = self._failed.get(name) or _name_error(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        error = (
+            self._failed.get(name) or self._denial(name) or _name_error(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
         return MetadataResponseTopic(error_code=error, name=name, is_internal=is_internal(name), partitions=[])
+
+    def _denial(self, name: str) -> int | None:
+        """The code for one who may not know whether a topic exists, or who may not have it made."""
+        is_allowed = self._context.may(DESCRIBE, TOPIC, name)
+        if is_allowed and self._is_to_create:
+            is_allowed = _may_create(name, self._context)
+        return None if is_allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    def _denied(self, topic: TopicImage) -> MetadataResponseTopic:
+        """The answer about a topic that the client may not describe: by the name or by the id that it knows."""
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if topic.topic_id in self._asked_ids:
+            return MetadataResponseTopic(error_code=code, name=None, topic_id=topic.topic_id, partitions=[])
+        return MetadataResponseTopic(error_code=code, name=topic.name, partitions=[])
 
     def partitions(self, topic: TopicImage, start: int, count: int) -> list[MetadataResponsePartition]:
         """Some of a topic's, from one on."""

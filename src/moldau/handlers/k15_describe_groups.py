@@ -6,7 +6,7 @@
 - 3+: what the client may do with the group, on request (KIP-430). 4+: instance ids of static members (KIP-345).
 """
 
-from moldau.handlers.authorization import GROUP_OPERATIONS, NOT_ASKED
+from moldau.handlers.authorization import DESCRIBE, GROUP, NOT_ASKED
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -24,13 +24,15 @@ PIECES = Pieces("groups", "groups", distinct=lambda group_id: group_id)
 
 
 def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     described = [_describe(group_id, context) for group_id in request.groups]
-    return DescribeGroupsResponse(groups=[_with_operations(group, operations) for group in described])
+    if request.include_authorized_operations:
+        described = [_with_rights(group, context) for group in described]
+    return DescribeGroupsResponse(groups=described)
 
 
 def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
     try:
+        context.require(DESCRIBE, GROUP, group_id)
         return context.services.groups.read(group_id, lambda shard: shard.groups.describe(group_id))
     except ApiError as error:
         if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
@@ -40,7 +42,7 @@ def _describe(group_id: str, context: RequestContext) -> DescribedGroup:
         return DescribedGroup(group_id=group_id, group_state=DEAD, error_code=error.code, error_message=error.message)
 
 
-def _with_operations(group: DescribedGroup, operations: int) -> DescribedGroup:
+def _with_rights(group: DescribedGroup, context: RequestContext) -> DescribedGroup:
     return DescribedGroup(
         error_code=group.error_code,
         error_message=group.error_message,
@@ -49,5 +51,5 @@ def _with_operations(group: DescribedGroup, operations: int) -> DescribedGroup:
         protocol_type=group.protocol_type,
         protocol_data=group.protocol_data,
         members=group.members,
-        authorized_operations=NOT_ASKED if group.error_code else operations,
+        authorized_operations=NOT_ASKED if group.error_code else context.rights(GROUP, group.group_id),
     )

@@ -8,7 +8,7 @@ The brokers that are alive, at the addresses of the listener that the client cam
 """
 
 from moldau.cluster.image import ClusterImage
-from moldau.handlers.authorization import CLUSTER_OPERATIONS, NOT_ASKED
+from moldau.handlers.authorization import NOT_ASKED
 from moldau.handlers.context import RequestContext
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k60_describe_cluster import (
@@ -37,7 +37,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         brokers=_brokers(image, context.listener),
-        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+        cluster_authorized_operations=context.cluster_rights() if asked else NOT_ASKED,
     )
 
 

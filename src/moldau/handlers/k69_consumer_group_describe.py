@@ -6,7 +6,7 @@ kind or none at all is GROUP_ID_NOT_FOUND.
 - 1+: says whether a member still speaks the classic protocol (KIP-1099).
 """
 
-from moldau.handlers.authorization import GROUP_OPERATIONS, NOT_ASKED
+from moldau.handlers.authorization import DESCRIBE, GROUP, NOT_ASKED, TOPIC
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -25,12 +25,23 @@ def handle(request: ConsumerGroupDescribeRequest, context: RequestContext) -> Co
 
 
 def _describe(group_id: str, request: ConsumerGroupDescribeRequest, context: RequestContext) -> DescribedGroup:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     try:
+        context.require(DESCRIBE, GROUP, group_id)
         if not group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
-        return context.services.groups.read(
+        operations = context.rights(GROUP, group_id) if request.include_authorized_operations else NOT_ASKED
+        described = context.services.groups.read(
             group_id, lambda shard: shard.groups.consumer_group(group_id).describe_consumer(operations)
         )
+        for topic in _topics(described):
+            context.require(DESCRIBE, TOPIC, topic)
+        return described
     except ApiError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
+
+
+def _topics(group: DescribedGroup) -> set[str]:
+    """The topics that a description tells of."""
+    assignments = [each for member in group.members for each in (member.assignment, member.target_assignment)]
+    assigned = {partitions.topic_name for each in assignments for partitions in each.topic_partitions}
+    return assigned.union(*(member.subscribed_topic_names for member in group.members))

@@ -13,7 +13,7 @@ from heapq import nsmallest
 
 from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.topic_names import validate_topic_name
-from moldau.handlers.authorization import TOPIC_OPERATIONS
+from moldau.handlers.authorization import DESCRIBE, TOPIC
 from moldau.handlers.context import RequestContext
 from moldau.handlers.topics import is_internal
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -33,8 +33,9 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> 
     image = context.services.metadata.image
     limit_max = context.services.config.int("max.request.partition.size.limit")
     limit = max(1, min(limit_max, request.response_partition_limit))
-    page = _Page(request.cursor, limit)
-    topics = list(page.cut(nsmallest(limit + 1, page.left(names or image.topics)), image))
+    page = _Page(request.cursor, limit, context)
+    asked = names or (name for name in image.topics if context.may(DESCRIBE, TOPIC, name))
+    topics = list(page.cut(nsmallest(limit + 1, page.left(asked)), image))
     return DescribeTopicPartitionsResponse(topics=topics, next_cursor=page.next_cursor)
 
 
@@ -49,7 +50,8 @@ def _refusal(name: str) -> DescribeTopicPartitionsResponseTopic:
 class _Page:
     """One answer's worth of partitions."""
 
-    def __init__(self, cursor: Cursor | None, limit: int) -> None:
+    def __init__(self, cursor: Cursor | None, limit: int, context: RequestContext) -> None:
+        self._context = context
         self._from_topic = cursor.topic_name if cursor else ""
         self._from_partition = cursor.partition_index if cursor else 0
         self._room = limit
@@ -64,10 +66,13 @@ class _Page:
             if self._room == 0:
                 self.next_cursor = Cursor(topic_name=name, partition_index=0)
                 return
-            topic = image.topics.get(name)
+            is_allowed = self._context.may(DESCRIBE, TOPIC, name)
+            topic = image.topics.get(name) if is_allowed else None
             if topic is None:
                 self._room -= 1  # not to tell of any number of topics that do not exist
-            yield _missing(name) if topic is None else self._topic(topic, image)
+                yield self._missing(name) if is_allowed else _denied(name)
+            else:
+                yield self._topic(topic, image)
             if self.next_cursor is not None:
                 return
 
@@ -83,19 +88,21 @@ class _Page:
             topic_id=topic.topic_id,
             is_internal=is_internal(topic.name),
             partitions=[_partition(image, topic.name, index, partition) for index, partition in partitions],
-            topic_authorized_operations=TOPIC_OPERATIONS,
+            topic_authorized_operations=self._context.rights(TOPIC, topic.name),
         )
 
+    def _missing(self, name: str) -> DescribeTopicPartitionsResponseTopic:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            validate_topic_name(name)
+        except ApiError as error:
+            code = ErrorCode(error.code)
+        rights = self._context.rights(TOPIC, name)
+        return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_authorized_operations=rights)
 
-def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
-    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    try:
-        validate_topic_name(name)
-    except ApiError as error:
-        code = ErrorCode(error.code)
-    return DescribeTopicPartitionsResponseTopic(
-        error_code=code, name=name, topic_authorized_operations=TOPIC_OPERATIONS
-    )
+
+def _denied(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
 
 
 def _partition(

@@ -32,7 +32,18 @@ class PendingAnswer:
     """One request's answer to come. Whoever makes it ends it once: by `tell` with a message, by `complete` with chunks,
     or by `fail`; never before the function that returns it has returned."""
 
-    __slots__ = ("_stop", "_take", "_then", "_told", "began", "chunks", "failed", "holds_order", "throttle_ms")
+    __slots__ = (
+        "_ended",
+        "_stop",
+        "_take",
+        "_then",
+        "_told",
+        "began",
+        "chunks",
+        "failed",
+        "holds_order",
+        "throttle_ms",
+    )
 
     def __init__(self, *, holds_order: bool = False, stop: Callable[[], object] | None = None) -> None:
         """`stop` ends what is waited for, when nobody wants the answer any more."""
@@ -47,6 +58,7 @@ class PendingAnswer:
         self._stop = stop
         self._take: Callable[[Result], None] | None = None
         self._told: Result | None = None
+        self._ended: Callable[[], None] | None = None
 
     # For whoever makes it
 
@@ -59,6 +71,8 @@ class PendingAnswer:
 
     def complete(self, chunks: list[RecordData]) -> None:
         self.chunks = chunks
+        if self._ended is not None:
+            self._ended()
         if self._then is not None:
             self._then(self)
 
@@ -99,6 +113,10 @@ class PendingAnswer:
 
     def when_done(self, then: "Callable[[PendingAnswer], None]") -> None:
         self._then = then
+
+    def when_ended(self, ended: Callable[[], None]) -> None:
+        """Tell one who watches that the answer is there."""
+        self._ended = ended
 
     def cancel(self) -> None:
         """End what is waited for: the client is gone, nobody wants the answer."""
