@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from moldau.coordinators.offsets import Committing, OffsetToCommit
 from moldau.coordinators.promise import Promise, mapped
+from moldau.handlers.authorization import GROUP, READ, TOPIC
 from moldau.handlers.context import RequestContext
 from moldau.handlers.groups_access import awaited
 from moldau.handlers.pending import PendingAnswer, promised, undecided
@@ -41,10 +42,17 @@ PIECES = Pieces("topics", "topics", "partitions", "partitions", elements_max=50)
 
 
 def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse | PendingAnswer:
+    if not context.may(READ, GROUP, request.group_id):
+        return _refused(request)
     groups = context.services.groups
     if context.api_version == COMMITS_FIND_NO_COORDINATOR and not groups.has_topic:
         return undecided(_make_topic_then_commit(request, context))
     return promised(_commit(request, context))
+
+
+def _refused(request: OffsetCommitRequest) -> OffsetCommitResponse:
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return OffsetCommitResponse(topics=[_answer(topic, [code] * len(topic.partitions)) for topic in request.topics])
 
 
 async def _make_topic_then_commit(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
@@ -58,19 +66,31 @@ def _commit(
 ) -> OffsetCommitResponse | Promise[OffsetCommitResponse]:
     by_id = context.api_version >= COMMIT_BY_TOPIC_ID
     names = topic_names_and_ids(request.topics, context.services.metadata.image, by_id=by_id)
-    offsets = list(_offsets(request.topics, names))
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    refusals = [_refusal(topic, name, unknown, context) for topic, name in zip(request.topics, names, strict=True)]
+    offsets = list(_offsets(request.topics, names, refusals))
 
     def response(codes: list[int]) -> OffsetCommitResponse:
         left = iter(codes)
         return OffsetCommitResponse(
             topics=[
-                _answer(topic, [unknown if name is None else next(left) for _ in topic.partitions])
-                for topic, name in zip(request.topics, names, strict=True)
+                _answer(topic, [refusal or next(left) for _ in topic.partitions])
+                for topic, refusal in zip(request.topics, refusals, strict=True)
             ]
         )
 
     return mapped(_write(request, offsets, context), response) if offsets else response([])
+
+
+def _refusal(
+    topic: OffsetCommitRequestTopic, name: tuple[str, bytes] | None, unknown: ErrorCode, context: RequestContext
+) -> int:
+    """Why nothing is committed for a topic, NONE if it is. Whoever may not read it is not told whether it exists; an id
+    that no topic has tells nothing."""
+    asked = topic.name if name is None else name[0]
+    if asked and not context.may(READ, TOPIC, asked):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return unknown if name is None else ErrorCode.NONE
 
 
 def _write(
@@ -91,9 +111,9 @@ def _write(
     )
 
 
-def _offsets(topics: list[OffsetCommitRequestTopic], names: Names) -> Iterator[OffsetToCommit]:
-    for topic, name in zip(topics, names, strict=True):
-        if name is not None:
+def _offsets(topics: list[OffsetCommitRequestTopic], names: Names, refusals: list[int]) -> Iterator[OffsetToCommit]:
+    for topic, name, refusal in zip(topics, names, refusals, strict=True):
+        if name is not None and not refusal:
             for each in topic.partitions:
                 yield OffsetToCommit(
                     *name,

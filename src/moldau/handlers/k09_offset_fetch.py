@@ -21,6 +21,7 @@ from moldau.coordinators.group_shard import GroupShard
 from moldau.coordinators.offsets import FetchedOffset, WantedOffset
 from moldau.coordinators.outcome import Decision, answered
 from moldau.coordinators.promise import Promise, all_of, mapped
+from moldau.handlers.authorization import DESCRIBE, GROUP, TOPIC
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.groups_access import awaited
 from moldau.handlers.pending import PendingAnswer, promised, undecided
@@ -116,19 +117,23 @@ def _group_answer(
 
 
 def _fetch(group: OffsetFetchRequestGroup, require_stable: bool, context: RequestContext) -> _Found | Promise[_Found]:
+    if not context.may(DESCRIBE, GROUP, group.group_id):
+        return _Found(ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
     services = context.services
     by_id = context.api_version >= FETCH_BY_TOPIC_ID
     wanted = None if group.topics is None else list(_wanted(group.topics, services, by_id=by_id))
-    known = None if wanted is None else [each for each in wanted if each.topic]
+    denied = _denied(wanted or (), context)
+    known = None if wanted is None else [each for each in wanted if each.topic and each.topic not in denied]
 
     def found(offsets: list[FetchedOffset] | ApiError) -> _Found:
         if isinstance(offsets, ApiError):
             return _Found(offsets.code, [])
         if wanted is None:
-            return _Found(0, list(_by_topic(_with_ids(offsets, services) if by_id else offsets)))
-        left, unknown = iter(offsets), ErrorCode.UNKNOWN_TOPIC_ID
-        all_wanted = [next(left) if each.topic else FetchedOffset(*each, error_code=unknown) for each in wanted]
-        return _Found(0, list(_by_topic(all_wanted)))
+            hidden = _denied(offsets, context)
+            told = [each for each in offsets if each.topic not in hidden]
+            return _Found(0, list(_by_topic(_with_ids(told, services) if by_id else told)))
+        left = iter(offsets)
+        return _Found(0, list(_by_topic(_refused_offset(each, denied) or next(left) for each in wanted)))
 
     def fetch(shard: GroupShard) -> Decision[list[FetchedOffset]]:
         return answered(
@@ -143,6 +148,19 @@ def _fetch(group: OffsetFetchRequestGroup, require_stable: bool, context: Reques
 
     offsets = services.groups.answer(group.group_id, fetch, lambda error: error)
     return offsets.mapped(found) if isinstance(offsets, Promise) else found(offsets)
+
+
+def _denied(offsets: Iterable[WantedOffset | FetchedOffset], context: RequestContext) -> set[str]:
+    """The topics that the one who asks may not describe."""
+    topics = {each.topic for each in offsets if each.topic}
+    return {topic for topic in topics if not context.may(DESCRIBE, TOPIC, topic)}
+
+
+def _refused_offset(wanted: WantedOffset, denied: set[str]) -> FetchedOffset | None:
+    if not wanted.topic:
+        return FetchedOffset(*wanted, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+    is_denied = wanted.topic in denied
+    return FetchedOffset(*wanted, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED) if is_denied else None
 
 
 def _wanted(topics: Sequence[OffsetFetchRequestTopics], services: Services, *, by_id: bool) -> Iterator[WantedOffset]:

@@ -11,6 +11,8 @@ the Java client and librdkafka stop; librdkafka asks again for ever at any code 
 of share groups (2): INVALID_REQUEST.
 """
 
+from moldau.handlers import authorization
+from moldau.handlers.authorization import DESCRIBE, TRANSACTIONAL_ID
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pending import holds_order
 from moldau.handlers.pieces import Pieces
@@ -42,6 +44,10 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> Fi
 
 async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
     try:
+        if key_type == GROUP:
+            context.require(DESCRIBE, authorization.GROUP, key)
+        elif key_type == TRANSACTION:
+            context.require(DESCRIBE, TRANSACTIONAL_ID, key)
         if key_type != GROUP:
             raise ApiError(_refusal(key_type), f"there are no coordinators of type {key_type} here")
         return await _coordinator(key, context)

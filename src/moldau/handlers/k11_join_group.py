@@ -14,14 +14,18 @@ group wait `group.initial.rebalance.delay.ms` for others. The leader gets the su
 from moldau.coordinators.classic_member import refusal
 from moldau.coordinators.group import Caller
 from moldau.coordinators.promise import mapped
+from moldau.handlers.authorization import GROUP, READ
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pending import PendingAnswer, promised
+from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 
 PROTOCOL_MAY_BE_NULL = 7  # KIP-559
 
 
 def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse | PendingAnswer:
+    if not context.may(READ, GROUP, request.group_id):
+        return refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, request.member_id)
     caller = Caller(context.api_version, context.client_id or "", f"/{context.client_host}")
     answer = context.services.groups.answer(
         request.group_id,

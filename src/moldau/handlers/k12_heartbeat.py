@@ -5,6 +5,7 @@
 - While the coordinator is still reading its log, a heartbeat is simply accepted, as in Kafka.
 """
 
+from moldau.handlers.authorization import GROUP, READ
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pending import PendingAnswer, promised
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -12,6 +13,8 @@ from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatRe
 
 
 def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse | PendingAnswer:
+    if not context.may(READ, GROUP, request.group_id):
+        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     groups = context.services.groups
     return promised(groups.answer(request.group_id, lambda shard: shard.groups.heartbeat(request), _refused))
 

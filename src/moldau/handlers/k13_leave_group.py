@@ -7,6 +7,7 @@
 """
 
 from moldau.coordinators.promise import Promise, mapped
+from moldau.handlers.authorization import GROUP, READ
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pending import PendingAnswer, promised
 from moldau.handlers.pieces import Pieces
@@ -25,6 +26,8 @@ PIECES = Pieces("members", "members")
 
 
 def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse | PendingAnswer:
+    if not context.may(READ, GROUP, request.group_id):
+        return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if context.api_version >= LEAVE_MANY_MEMBERS:
         return promised(_leave(request, context))
     member = MemberIdentity(member_id=request.member_id)

@@ -6,6 +6,7 @@ The answer waits until the leader's assignment is in the log. A member of a stab
 - 3+: static members (KIP-345). 5+: the protocol's type and name must be given and be the group's (KIP-559).
 """
 
+from moldau.handlers.authorization import GROUP, READ
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pending import PendingAnswer, promised
 from moldau.protocol.errors import ErrorCode
@@ -15,6 +16,8 @@ PROTOCOL_IS_REQUIRED = 5  # KIP-559
 
 
 def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse | PendingAnswer:
+    if not context.may(READ, GROUP, request.group_id):
+        return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     is_protocol_given = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= PROTOCOL_IS_REQUIRED and not is_protocol_given:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

@@ -4,6 +4,7 @@
 - COORDINATOR_LOAD_IN_PROGRESS while a part of them is still being read.
 """
 
+from moldau.handlers.authorization import CLUSTER, DESCRIBE, GROUP
 from moldau.handlers.context import RequestContext
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
@@ -19,6 +20,7 @@ def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsRes
         shards = context.services.groups.shards()
     except ApiError as error:
         return ListGroupsResponse(error_code=error.code)
-    return ListGroupsResponse(
-        groups=[group for shard in shards for group in shard.groups.listed(request.states_filter, request.types_filter)]
-    )
+    groups = [group for shard in shards for group in shard.groups.listed(request.states_filter, request.types_filter)]
+    if not context.may(DESCRIBE, CLUSTER):
+        groups = [group for group in groups if context.may(DESCRIBE, GROUP, group.group_id)]
+    return ListGroupsResponse(groups=groups)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from moldau.coordinators.group_shard import GroupShard
 from moldau.coordinators.outcome import Decision
 from moldau.coordinators.promise import Promise, all_of, mapped
+from moldau.handlers.authorization import DELETE, GROUP
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pending import PendingAnswer, promised
 from moldau.handlers.pieces import Pieces
@@ -24,6 +25,9 @@ def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroup
 
 
 def _delete(group_id: str, context: RequestContext) -> int | Promise[int]:
+    if not context.may(DELETE, GROUP, group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+
     def decide(shard: GroupShard) -> Decision[None]:
         return shard.groups.delete(group_id, shard.offsets.tombstones(group_id))
 

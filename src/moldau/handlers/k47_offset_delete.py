@@ -11,6 +11,7 @@ from moldau.coordinators.group_shard import GroupShard
 from moldau.coordinators.outcome import Decision
 from moldau.coordinators.promise import Promise
 from moldau.core.ids import TopicPartition
+from moldau.handlers.authorization import DELETE, GROUP, READ, TOPIC
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pending import PendingAnswer, promised
 from moldau.handlers.pieces import Pieces
@@ -26,9 +27,12 @@ PIECES = Pieces("topics", "topics", "partitions", "partitions")
 
 
 def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse | PendingAnswer:
+    if not context.may(DELETE, GROUP, request.group_id):
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    denied = {topic.name for topic in request.topics if not context.may(READ, TOPIC, topic.name)}
     wanted = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     existing = context.services.metadata.image.topics
-    known = [each for each in wanted if each.topic in existing]
+    known = [each for each in wanted if each.topic in existing and each.topic not in denied]
 
     def delete(shard: GroupShard) -> Decision[list[int]]:
         return shard.offsets.delete(request.group_id, known)
@@ -36,14 +40,17 @@ def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDelet
     def response(codes: list[int] | ApiError) -> OffsetDeleteResponse:
         if isinstance(codes, ApiError):
             return OffsetDeleteResponse(error_code=codes.code)
-        return _response(request, dict(zip(known, codes, strict=True)))
+        return _response(request, dict(zip(known, codes, strict=True)), denied)
 
     codes = context.services.groups.answer(request.group_id, delete, lambda error: error)
     return promised(codes.mapped(response) if isinstance(codes, Promise) else response(codes))
 
 
-def _response(request: OffsetDeleteRequest, codes: dict[TopicPartition, int]) -> OffsetDeleteResponse:
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _response(request: OffsetDeleteRequest, codes: dict[TopicPartition, int], denied: set[str]) -> OffsetDeleteResponse:
+    def other(topic: str) -> int:
+        is_denied = topic in denied
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_denied else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(
@@ -51,7 +58,7 @@ def _response(request: OffsetDeleteRequest, codes: dict[TopicPartition, int]) ->
                 partitions=[
                     OffsetDeleteResponsePartition(
                         partition_index=each.partition_index,
-                        error_code=codes.get(TopicPartition(topic.name, each.partition_index), unknown),
+                        error_code=codes.get(TopicPartition(topic.name, each.partition_index), other(topic.name)),
                     )
                     for each in topic.partitions
                 ],

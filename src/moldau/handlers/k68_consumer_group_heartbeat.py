@@ -19,6 +19,7 @@ than in Kafka.
 from moldau.coordinators.consumer import validate_heartbeat
 from moldau.coordinators.consumer_settings import ConsumerSettings
 from moldau.coordinators.group import Caller
+from moldau.handlers.authorization import DESCRIBE, GROUP, READ, TOPIC
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pending import PendingAnswer, promised
 from moldau.protocol.errors import ApiError
@@ -34,6 +35,9 @@ def handle(
     services = context.services
     caller = Caller(context.api_version, context.client_id or "", f"/{context.client_host}")
     try:
+        context.require(READ, GROUP, request.group_id)
+        for topic in request.subscribed_topic_names or ():
+            context.require(DESCRIBE, TOPIC, topic)
         validate_heartbeat(request, context.api_version, ConsumerSettings.of(services.config).assignors)
     except ApiError as error:
         return _refused(error)
