@@ -13,7 +13,8 @@ from moldau.core.config import ConfigEntry, ConfigError
 from moldau.core.config_entries import broker_entries, default_broker_entries, group_entries, topic_entries
 from moldau.core.group_config import validate_group
 from moldau.handlers import broker_loggers
-from moldau.handlers.context import Services
+from moldau.handlers.authorization import CLUSTER, GROUP, THE_CLUSTER, TOPIC, Operation
+from moldau.handlers.context import RequestContext, Services
 from moldau.protocol.errors import ApiError, ErrorCode
 
 Configs = Mapping[str, str]
@@ -36,6 +37,17 @@ class ResourceType(IntEnum):
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
+
+
+def require(operation: Operation, type_: int, name: str, context: RequestContext) -> None:
+    """Raise ApiError unless the one who asks may do this with the configuration of a resource. A broker's, and what is
+    of no known type, is the cluster's."""
+    if type_ == ResourceType.TOPIC:
+        context.require(operation, TOPIC, name)
+    elif type_ == ResourceType.GROUP:
+        context.require(operation, GROUP, name)
+    else:
+        context.require(operation, CLUSTER, THE_CLUSTER)
 
 
 def describe(type_: int, name: str, services: Services) -> Iterator[ConfigEntry]:

@@ -13,7 +13,8 @@ Gaps: client metrics have no configuration yet: INVALID_REQUEST; of groups, only
 from collections.abc import Iterator
 
 from moldau.core.config import ConfigEntry, ConfigSource
-from moldau.handlers.config_resources import describe
+from moldau.handlers.authorization import DESCRIBE_CONFIGS
+from moldau.handlers.config_resources import describe, require
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError
@@ -45,6 +46,7 @@ def _resource(
 ) -> DescribeConfigsResult:
     type_, name = asked.resource_type, asked.resource_name
     try:
+        require(DESCRIBE_CONFIGS, type_, name, context)
         entries = describe(type_, name, context.services)
     except ApiError as error:
         return DescribeConfigsResult(

@@ -11,7 +11,8 @@ Gaps: loggers are altered by key 44 only, as in Kafka; client metrics have no co
 only `consumer.*`.
 """
 
-from moldau.handlers.config_resources import alter, check_config_count
+from moldau.handlers.authorization import ALTER_CONFIGS
+from moldau.handlers.config_resources import alter, check_config_count, require
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pending import holds_order
 from moldau.handlers.repetition import repeated_in_turns
@@ -36,6 +37,7 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
         try:
             if (each.resource_type, each.resource_name) in twice:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the resource is there twice")
+            require(ALTER_CONFIGS, each.resource_type, each.resource_name, context)
             await _replace(each, context, request.validate_only)
         except ApiError as error:
             code, message = error.code, error.message

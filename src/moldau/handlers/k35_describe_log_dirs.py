@@ -12,6 +12,7 @@ import os
 from collections import defaultdict
 
 from moldau.core.ids import TopicPartition
+from moldau.handlers.authorization import CLUSTER, DESCRIBE
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.pending import holds_order
 from moldau.handlers.turns import Turns
@@ -31,6 +32,8 @@ NOT_KNOWN = -1
 
 @holds_order
 async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    if not context.may(DESCRIBE, CLUSTER):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     services = context.services
     logs = _by_directory(await _asked(request), services)
     return DescribeLogDirsResponse(

@@ -16,6 +16,7 @@ from moldau.cluster.elections import preferred, unclean
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.metadata import ATTEMPTS_MAX, Conflict, Metadata
 from moldau.cluster.store import SessionLost, StoreUnavailable
+from moldau.handlers.authorization import ALTER, CLUSTER
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pending import holds_order
 from moldau.handlers.pieces import Pieces
@@ -38,6 +39,8 @@ PIECES = Pieces("topic_partitions", "replica_election_results", "partitions", "p
 
 @holds_order
 async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+    if not context.may(ALTER, CLUSTER):
+        return _refusal(request)
     metadata = context.services.metadata
     elect = ELECTIONS.get(request.election_type)
     if elect is None:
@@ -47,6 +50,13 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
     if request.topic_partitions is None:
         results = {each: code for each, code in results.items() if code != ErrorCode.ELECTION_NOT_NEEDED}
     return ElectLeadersResponse(replica_election_results=_by_topic(results))
+
+
+def _refusal(request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """As Kafka tells it: for all, and (0 has no other place) for each partition that is named."""
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    named = {(each.topic, index): code for each in request.topic_partitions or () for index in each.partitions}
+    return ElectLeadersResponse(error_code=code, replica_election_results=_by_topic(named))
 
 
 def _wanted(request: ElectLeadersRequest, image: ClusterImage) -> list[Partition]:

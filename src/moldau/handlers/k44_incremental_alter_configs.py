@@ -22,7 +22,15 @@ from moldau.core.broker_config import broker_key
 from moldau.core.config import ConfigKey, ConfigType, parse_list, render_value
 from moldau.core.topic_config import TOPIC_KEYS, effective_value
 from moldau.handlers import broker_loggers
-from moldau.handlers.config_resources import Configs, ResourceType, alter, check_config_count, check_logger_name
+from moldau.handlers.authorization import ALTER_CONFIGS
+from moldau.handlers.config_resources import (
+    Configs,
+    ResourceType,
+    alter,
+    check_config_count,
+    check_logger_name,
+    require,
+)
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.pending import holds_order
 from moldau.handlers.repetition import repeated, repeated_in_turns
@@ -57,6 +65,7 @@ async def handle(request: IncrementalAlterConfigsRequest, context: RequestContex
         try:
             if (each.resource_type, each.resource_name) in twice:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the resource is there twice")
+            require(ALTER_CONFIGS, each.resource_type, each.resource_name, context)
             await _alter(each, context.services, request.validate_only)
         except ApiError as error:
             code, message = error.code, error.message

@@ -15,6 +15,7 @@ from moldau.cluster.image import ClusterImage, PartitionImage
 from moldau.cluster.metadata import ATTEMPTS_MAX, Conflict, Metadata
 from moldau.cluster.reassignment import begin, cancel
 from moldau.cluster.store import SessionLost, StoreUnavailable
+from moldau.handlers.authorization import ALTER, CLUSTER
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pending import holds_order
 from moldau.handlers.pieces import Pieces
@@ -40,6 +41,10 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     metadata = context.services.metadata
     may_resize = request.allow_replication_factor_change
+    if not context.may(ALTER, CLUSTER):
+        return AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=may_resize, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        )
     refused = [await reassign(metadata, topic, may_resize) for topic in request.topics]
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=may_resize,

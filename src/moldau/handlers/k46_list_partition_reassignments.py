@@ -7,8 +7,10 @@ added, those that will be removed. What is not being moved, or does not exist, i
 from collections.abc import Iterable, Iterator
 
 from moldau.cluster.image import TopicImage
+from moldau.handlers.authorization import CLUSTER, DESCRIBE
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pieces import Pieces
+from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k46_list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -20,6 +22,8 @@ PIECES = Pieces("topics", "topics", "partition_indexes", "partitions", elements_
 
 
 def handle(request: ListPartitionReassignmentsRequest, context: RequestContext) -> ListPartitionReassignmentsResponse:
+    if not context.may(DESCRIBE, CLUSTER):
+        return ListPartitionReassignmentsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     topics = context.services.metadata.image.topics
     asked: Iterable[tuple[TopicImage, Iterable[int]]]
     if request.topics is None:

@@ -10,6 +10,7 @@ are no client metrics subscriptions yet.
 from collections.abc import Iterable
 
 from moldau.cluster.image import ClusterImage
+from moldau.handlers.authorization import CLUSTER, DESCRIBE_CONFIGS
 from moldau.handlers.config_resources import ResourceType
 from moldau.handlers.context import RequestContext
 from moldau.protocol.errors import ErrorCode
@@ -23,6 +24,8 @@ LIST_OTHER_THAN_CLIENT_METRICS = 1  # KIP-1142
 
 
 def handle(request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
+    if not context.may(DESCRIBE_CONFIGS, CLUSTER):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if context.api_version < LIST_OTHER_THAN_CLIENT_METRICS:
         return ListConfigResourcesResponse()
     types = set(request.resource_types) or set(ResourceType)
