@@ -13,6 +13,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from moldau.core.files import FileRegion
+from moldau.handlers.authorization import READ, TOPIC
 from moldau.handlers.context import RequestContext
 from moldau.handlers.fetch_sessions import NO_SESSION, FetchSession, TopicKey, Wanted
 from moldau.handlers.pending import PendingAnswer
@@ -61,7 +62,7 @@ Whole = Callable[[FetchRequest, RequestContext, FetchSession | None, Wanted], Fe
 class ConsumerRepeats:
     """Those of one connection and version."""
 
-    __slots__ = ("_body_position", "_context", "_header", "_respond", "_sessions", "_whole", "loop")
+    __slots__ = ("_allowed", "_body_position", "_context", "_header", "_respond", "_sessions", "_whole", "loop")
 
     def __init__(self, context: RequestContext, respond: Respond, whole: Whole, frame: Frame) -> None:
         """`frame` has the header that all of them have."""
@@ -72,6 +73,8 @@ class ConsumerRepeats:
         self._body_position = REST_POSITION + 2 + max(client_id_bytes, 0) + 1
         self._header = bytes(frame[REST_POSITION : self._body_position])
         self._sessions = context.services.fetch_sessions
+        self._allowed: set[TopicKey] = set()
+        """The topics that may be read here, under the version of the policy that this was made under."""
         self.loop = asyncio.get_running_loop()
 
     def serve(self, frame: Frame) -> bytes | list[RecordData] | PendingAnswer | None:
@@ -132,12 +135,20 @@ class ConsumerRepeats:
         partition = self.find(topic, index)
         if (
             partition is None
+            or (topic not in self._allowed and not self._is_allowed(topic, partition))
             or leader_epoch not in (UNKNOWN, partition.leader_epoch)
             or last_epoch not in (UNKNOWN, partition.log.leader_epochs.latest)
             or not partition.log.log_start_offset <= offset <= partition.high_watermark
         ):
             return None
         return partition
+
+    def _is_allowed(self, topic: TopicKey, partition: Replica) -> bool:
+        """Whether the consumer may read a topic, which is kept if it may."""
+        is_allowed = self._context.may(READ, TOPIC, partition.topic_partition.topic)
+        if is_allowed:
+            self._allowed.add(topic)
+        return is_allowed
 
     def _fetch(
         self,

@@ -21,6 +21,8 @@ from collections.abc import Awaitable, Generator
 from typing import NamedTuple, cast
 
 from moldau.cluster.topic_names import INTERNAL_TOPICS
+from moldau.handlers import authorization
+from moldau.handlers.authorization import TOPIC, TRANSACTIONAL_ID, WRITE
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.opening import append_opened
 from moldau.handlers.pending import PendingAnswer, awaited, undecided
@@ -51,7 +53,7 @@ PIECES = Pieces("topic_data", "responses", "partition_data", "partition_response
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | PendingAnswer | None:
-    refused = _reason_to_refuse(request)
+    refused = _reason_to_refuse(request, context)
     if refused is not None:
         return _refuse_all(refused, request)
     writing = _Writing(request, context)
@@ -132,10 +134,13 @@ class _Writing:
         services, version, acks = self.context.services, self.context.api_version, self._request.acks
         replicas, now_ms = services.replicas, services.clock.now_ms()
         name = topic.name if version < PRODUCE_BY_TOPIC_ID else replicas.name_of(topic.topic_id)
+        is_allowed = name is None or self.context.may(WRITE, TOPIC, name)
         for data in topic.partition_data:
             try:
                 if name is None:
                     raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+                if not is_allowed:
+                    raise authorization.refused(TOPIC)
                 if name in INTERNAL_TOPICS:
                     raise WRITTEN_BY_BROKERS
                 partition = replicas.get(name, data.index)
@@ -198,10 +203,12 @@ def _fail_loudly(response: ProduceResponse) -> None:
                 raise ProtocolError(f"a write with acks=0 failed: {result.error_message}")
 
 
-def _reason_to_refuse(request: ProduceRequest) -> ApiError | None:
+def _reason_to_refuse(request: ProduceRequest, context: RequestContext) -> ApiError | None:
     if request.acks not in ACKS:
         return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1, not {request.acks}")
     if request.transactional_id is not None:
+        if not context.may(WRITE, TRANSACTIONAL_ID, request.transactional_id):
+            return authorization.refused(TRANSACTIONAL_ID)
         return ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet")
     return None
 

@@ -27,6 +27,7 @@ from typing import cast
 from moldau.cluster.changes import chunks
 from moldau.core.files import FileRegion
 from moldau.handlers import replica_fetch
+from moldau.handlers.authorization import CLUSTER, CLUSTER_ACTION, READ, TOPIC, refused
 from moldau.handlers.consumer_repeats import VERSION_MIN as CONSUMER_FETCH_VERSION_MIN
 from moldau.handlers.consumer_repeats import ConsumerRepeats, Respond
 from moldau.handlers.context import RequestContext
@@ -163,7 +164,8 @@ class FetchRepeats:
     def learn(self, frame: Frame, request: FetchRequest, _: object) -> None:
         """Remember the header, and whose it is."""
         if request.replica_state.replica_id >= 0:
-            self._those = ReplicaRepeats(self._context, frame)
+            if self._context.may(CLUSTER_ACTION, CLUSTER):
+                self._those = ReplicaRepeats(self._context, frame)
         else:
             self._those = ConsumerRepeats(self._context, self._respond, _told, frame)
 
@@ -188,6 +190,7 @@ class _Fetch:
     """One request on its way to its answer."""
 
     __slots__ = (
+        "_allowed",
         "_context",
         "_limit",
         "_min_one_batch",
@@ -204,6 +207,7 @@ class _Fetch:
         self._request = request
         self._context = context
         self._plan = plan
+        self._allowed: dict[str, bool] = {}
         self._results: list[tuple[Wanted, PartitionData]] = []
         self.partitions: list[Replica] = []
         self.bytes_read = 0
@@ -344,8 +348,17 @@ class _Fetch:
             name = replicas.name_of(topic)
             if name is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-            return find(name, wanted.index)
+            topic = name
+        if not self._may_read(topic):
+            raise refused(TOPIC)
         return find(topic, wanted.index)
+
+    def _may_read(self, topic: str) -> bool:
+        """Whether the consumer may read a topic: asked once, also if it waits."""
+        is_allowed = self._allowed.get(topic)
+        if is_allowed is None:
+            is_allowed = self._allowed[topic] = self._context.may(READ, TOPIC, topic)
+        return is_allowed
 
     def _read_log(self, partition: Replica, wanted: Wanted, max_bytes: int, min_one_batch: bool) -> PartitionData:
         diverging = diverging_epoch(partition.log, wanted.last_fetched_epoch, wanted.fetch_offset)

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
+from moldau.handlers.authorization import DESCRIBE, TOPIC
 from moldau.handlers.context import RequestContext
 from moldau.handlers.opening import Opening
 from moldau.handlers.pending import PendingAnswer, undecided
@@ -94,6 +95,7 @@ def _partition(
 ) -> "ListOffsetsPartitionResponse | _Looking":
     index = asked.partition_index
     try:
+        context.require(DESCRIBE, TOPIC, topic)
         partition = context.services.replicas.get(topic, index)
         partition.check_leader_epoch(asked.current_leader_epoch)
         if context.api_version == OFFSETS_IN_A_LIST:

@@ -21,6 +21,7 @@ from moldau.cluster.placement import PARTITIONS_PER_REQUEST_MAX, USE_DEFAULT, As
 from moldau.cluster.topic_names import CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC
 from moldau.coordinators.offsets_topic import offsets_topic_settings
 from moldau.core.config_entries import topic_entries
+from moldau.handlers.authorization import CLUSTER, CREATE, DESCRIBE_CONFIGS, TOPIC, refused
 from moldau.handlers.config_resources import check_config_count
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.pending import holds_order
@@ -38,10 +39,13 @@ from moldau.protocol.messages.k19_create_topics import (
     CreateTopicsResponse,
 )
 
+NOT_TOLD = -1
+
 
 @holds_order
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     services = context.services
+    may_create_all = context.may(CREATE, CLUSTER)
     turns = Turns()
     too_many = await _partition_count(request.topics, services, turns) > PARTITIONS_PER_REQUEST_MAX
     twice = await repeated_in_turns((topic.name for topic in request.topics), turns)
@@ -54,7 +58,9 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
                 raise ApiError(
                     ErrorCode.POLICY_VIOLATION, f"more than {PARTITIONS_PER_REQUEST_MAX} partitions in one request"
                 )
-            results.append(await _create(topic, services, request.validate_only))
+            if not (may_create_all or context.may(CREATE, TOPIC, topic.name)):
+                raise refused(TOPIC)
+            results.append(_as_told(await _create(topic, services, request.validate_only), context))
         except ApiError as error:
             results.append(_refusal(topic.name, error.code, error.message))
     return CreateTopicsResponse(topics=results)
@@ -94,6 +100,21 @@ async def _create(topic: CreatableTopic, services: Services, validate_only: bool
         num_partitions=len(assignment),
         replication_factor=len(assignment[0]),
         configs=_effective_configs(configs, services),
+    )
+
+
+def _as_told(created: CreatableTopicResult, context: RequestContext) -> CreatableTopicResult:
+    """The result as it is told to the one who asks: numbers and configuration are for those who may describe them."""
+    if context.may(DESCRIBE_CONFIGS, TOPIC, created.name):
+        return created
+    return CreatableTopicResult(
+        name=created.name,
+        topic_id=created.topic_id,
+        error_message=None,
+        topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        num_partitions=NOT_TOLD,
+        replication_factor=NOT_TOLD,
+        configs=[],
     )
 
 

@@ -10,6 +10,7 @@ removed after `file.delete.delay.ms`.
 from collections.abc import Iterable
 
 from moldau.cluster.image import NO_TOPIC_ID, ClusterImage
+from moldau.handlers.authorization import DELETE, DESCRIBE, TOPIC
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pending import holds_order
 from moldau.handlers.repetition import repeated_in_turns
@@ -66,11 +67,22 @@ async def _delete(asked: DeleteTopicState, context: RequestContext) -> Deletable
     name = _name_of(asked, metadata.image)
     if name is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+    if not context.may(DELETE, TOPIC, name):
+        return _denied(asked, name, context)
     topic = metadata.image.topics.get(name)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     await metadata.delete_topic(name)
     return DeletableTopicResult(name=name, topic_id=topic.topic_id)
+
+
+def _denied(asked: DeleteTopicState, name: str, context: RequestContext) -> DeletableTopicResult:
+    """The refusal to one who may not delete a topic; its name and its id are for those who may describe it."""
+    code, message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, "authorization failed"
+    topic = context.services.metadata.image.topics.get(name)
+    if topic is None or not context.may(DESCRIBE, TOPIC, name):
+        return _refusal(asked, ApiError(code, message))
+    return DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=code, error_message=message)
 
 
 def _check(asked: DeleteTopicState, context: RequestContext) -> None:

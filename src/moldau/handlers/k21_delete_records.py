@@ -8,7 +8,8 @@ records are as good as its newest.
 Gaps: followers learn of the new start with their next fetch; the answer does not wait for them.
 """
 
-from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.authorization import DELETE, TOPIC
+from moldau.handlers.context import RequestContext
 from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k21_delete_records import (
@@ -30,17 +31,18 @@ def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteReco
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
-                partitions=[_delete(topic.name, asked, context.services) for asked in topic.partitions],
+                partitions=[_delete(topic.name, asked, context) for asked in topic.partitions],
             )
             for topic in request.topics
         ]
     )
 
 
-def _delete(topic: str, asked: DeleteRecordsPartition, services: Services) -> DeleteRecordsPartitionResult:
+def _delete(topic: str, asked: DeleteRecordsPartition, context: RequestContext) -> DeleteRecordsPartitionResult:
     index = asked.partition_index
     try:
-        partition = services.replicas.get(topic, index)
+        context.require(DELETE, TOPIC, topic)
+        partition = context.services.replicas.get(topic, index)
         config = partition.log.config
         if config.is_compacted and not config.is_deleted_by_retention:
             raise ApiError(ErrorCode.POLICY_VIOLATION, f"{topic} is compacted: its records cannot be deleted")

@@ -12,6 +12,7 @@ coordinator. Of the codes that are not wrong it is the one at which both the Jav
 trying again.
 """
 
+from moldau.handlers.authorization import CLUSTER, IDEMPOTENT_WRITE, TOPIC, TRANSACTIONAL_ID, WRITE
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pending import holds_order
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -22,7 +23,7 @@ NONE = -1
 
 @holds_order
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-    code = _reason_to_refuse(request)
+    code = _denied(request, context) or _reason_to_refuse(request)
     if code is not None:
         return InitProducerIdResponse(error_code=code, producer_epoch=NONE)
     try:
@@ -40,3 +41,13 @@ def _reason_to_refuse(request: InitProducerIdRequest) -> ErrorCode | None:
     if request.transactional_id is not None:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return None
+
+
+def _denied(request: InitProducerIdRequest, context: RequestContext) -> ErrorCode | None:
+    """Whoever may write to some topic may do so idempotently (KIP-679)."""
+    transactional_id = request.transactional_id
+    if transactional_id is not None:
+        is_allowed = context.may(WRITE, TRANSACTIONAL_ID, transactional_id)
+        return None if is_allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    is_allowed = context.may(IDEMPOTENT_WRITE, CLUSTER) or context.may_on_any(WRITE, TOPIC)
+    return None if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED

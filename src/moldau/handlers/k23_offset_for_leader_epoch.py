@@ -4,6 +4,7 @@ Where an epoch's records end in the leader's log: a follower or a consumer that 
 it where its own copy parts from the leader's (KIP-101, KIP-279, KIP-320).
 """
 
+from moldau.handlers.authorization import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError
@@ -32,6 +33,8 @@ def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> Off
 
 def _partition(topic: str, asked: OffsetForLeaderPartition, context: RequestContext) -> EpochEndOffset:
     try:
+        if not context.may(CLUSTER_ACTION, CLUSTER):
+            context.require(DESCRIBE, TOPIC, topic)
         partition = context.services.replicas.get(topic, asked.partition)
         partition.check_leader_epoch(asked.current_leader_epoch)
         epoch, end_offset = partition.log.epoch_end_offset(asked.leader_epoch)

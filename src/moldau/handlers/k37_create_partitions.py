@@ -9,6 +9,7 @@ partition. A count that is no increase is INVALID_PARTITIONS, a topic that comes
 from collections.abc import Sequence
 
 from moldau.cluster.placement import PARTITIONS_PER_REQUEST_MAX, place_new_partitions
+from moldau.handlers.authorization import ALTER, TOPIC
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.pending import holds_order
 from moldau.handlers.repetition import repeated_in_turns
@@ -38,6 +39,7 @@ async def handle(request: CreatePartitionsRequest, context: RequestContext) -> C
                 raise ApiError(
                     ErrorCode.POLICY_VIOLATION, f"more than {PARTITIONS_PER_REQUEST_MAX} partitions in one request"
                 )
+            context.require(ALTER, TOPIC, topic.name)
             await _add(topic, services, request.validate_only)
         except ApiError as error:
             results.append(_refusal(topic.name, error.code, error.message))

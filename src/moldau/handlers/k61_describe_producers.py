@@ -5,7 +5,8 @@ their open transaction starts. To find producers that hang.
 """
 
 from moldau.cluster.topic_names import validate_topic_name
-from moldau.handlers.context import RequestContext, Services
+from moldau.handlers.authorization import READ, TOPIC
+from moldau.handlers.context import RequestContext
 from moldau.handlers.pieces import Pieces
 from moldau.log.producers import ProducerEntry
 from moldau.protocol.errors import ApiError
@@ -25,19 +26,18 @@ def handle(request: DescribeProducersRequest, context: RequestContext) -> Descri
         topics=[
             TopicResponse(
                 name=topic.name,
-                partitions=[
-                    _partition(topic.name, index, context.services) for index in dict.fromkeys(topic.partition_indexes)
-                ],
+                partitions=[_partition(topic.name, index, context) for index in dict.fromkeys(topic.partition_indexes)],
             )
             for topic in request.topics
         ]
     )
 
 
-def _partition(topic: str, index: int, services: Services) -> PartitionResponse:
+def _partition(topic: str, index: int, context: RequestContext) -> PartitionResponse:
     try:
+        context.require(READ, TOPIC, topic)
         validate_topic_name(topic)
-        producers = services.replicas.get(topic, index).log.producers
+        producers = context.services.replicas.get(topic, index).log.producers
     except ApiError as error:
         return PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
     return PartitionResponse(partition_index=index, active_producers=[_state(entry) for entry in producers])

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from moldau.cluster.image import NO_TOPIC_ID
 from moldau.core.config import parse_list
 from moldau.core.files import FileRegion
+from moldau.handlers.authorization import CLUSTER, CLUSTER_ACTION
 from moldau.handlers.context import RequestContext, Services
 from moldau.handlers.divergence import NO_DIVERGENCE, diverging_epoch
 from moldau.handlers.pending import PendingAnswer, awaited
@@ -72,8 +73,10 @@ class Told(NamedTuple):
 
 
 def handle(request: FetchRequest, context: RequestContext, sender: Sender) -> FetchResponse | PendingAnswer:
+    if not context.may(CLUSTER_ACTION, CLUSTER):
+        return _refusal(request, context.api_version, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if not _is_registered(context.services, sender):
-        return _refusal(request, context.api_version)
+        return _refusal(request, context.api_version, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     try:
         session = _session(request, context, sender)
     except ApiError as error:
@@ -93,11 +96,10 @@ def _is_registered(services: Services, sender: Sender) -> bool:
     return broker is not None and broker.epoch == sender.broker_epoch
 
 
-def _refusal(request: FetchRequest, api_version: int) -> FetchResponse:
+def _refusal(request: FetchRequest, api_version: int, code: ErrorCode) -> FetchResponse:
     session = ReplicaSession.without_memory(uses_topic_ids=api_version >= FETCH_BY_TOPIC_ID)
     names = [(topic.topic_id if session.uses_topic_ids else topic.topic, topic) for topic in request.topics]
     keys = [(name, each.partition) for name, topic in names for each in topic.partitions]
-    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     return _message([Told(key, code, -1, -1, NO_DIVERGENCE, None) for key in keys], session)
 
 
