@@ -1,6 +1,7 @@
 """Whatever a handler waits for becomes one kind of answer, which is encoded, awaited, failed and cancelled alike."""
 
 import asyncio
+import gc
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -80,6 +81,27 @@ def test_an_answer_of_any_kind_is_told_once_as_chunks(make: Callable[[], Waiting
         await turns()
         assert done == [waiting.pending]
         assert waiting.pending.chunks == [b"7"]
+
+    asyncio.run(test())
+
+
+@of_every_kind
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_an_answer_that_is_there_or_not_wanted_keeps_nothing_of_its_request(
+    make: Callable[[], Waiting], is_cancelled: bool
+) -> None:
+    """What it would keep, it would keep in a circle, until the collector comes."""
+
+    async def test() -> None:
+        waiting = make()
+        waiting.pending.encode_by(encoded)
+        waiting.pending.when_done(lambda _: None)
+        if is_cancelled:
+            waiting.pending.cancel()
+        else:
+            waiting.come_about()
+        await turns()
+        assert [each for each in gc.get_referents(waiting.pending) if callable(each)] == [PendingAnswer]
 
     asyncio.run(test())
 
@@ -170,16 +192,19 @@ def test_what_raises_is_logged_and_ends_without_an_answer(
     assert "a request failed" in caplog.text
 
 
-def test_chunks_that_are_pending_themselves_are_waited_for_and_cancelled_along() -> None:
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_chunks_that_are_pending_themselves_are_waited_for_and_cancelled_along(is_wanted: bool) -> None:
     stopped = list[Any]()
     inner, pending = PendingAnswer(stop=lambda: stopped.append(True)), PendingAnswer()
     pending.encode_by(lambda _message: inner)
     pending.tell(lambda: MESSAGE)
     assert pending.chunks is None
-    inner.complete([b"long"])
-    assert pending.chunks == [b"long"]
-    pending.cancel()
-    assert stopped
+    if is_wanted:
+        inner.complete([b"long"])
+        assert pending.chunks == [b"long"]
+    else:
+        pending.cancel()
+        assert stopped
 
 
 def test_who_stops_waiting_for_the_message_ends_what_it_waited_for() -> None:

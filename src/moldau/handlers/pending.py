@@ -73,8 +73,7 @@ class PendingAnswer:
         self.chunks = chunks
         if self._ended is not None:
             self._ended()
-        if self._then is not None:
-            self._then(self)
+        self._end()
 
     def complete_with(self, make: "Callable[[], list[RecordData] | PendingAnswer]") -> None:
         """Complete with what `make` gives; if it raises, that is logged, and there will be no answer."""
@@ -96,8 +95,15 @@ class PendingAnswer:
     def fail(self) -> None:
         """There will be no answer: the connection is closed."""
         self.failed = True
-        if self._then is not None:
-            self._then(self)
+        self._end()
+
+    def _end(self) -> None:
+        """Tell who waits, and let go of everything: what refers to this answer, and through it to the whole request,
+        would keep both in memory until the collector comes, which is rarely."""
+        then = self._then
+        self._then = self._stop = self._take = self._told = self._ended = None
+        if then is not None:
+            then(self)
 
     def _complete_as(self, other: "PendingAnswer") -> None:
         if other.failed or other.chunks is None:
@@ -120,9 +126,10 @@ class PendingAnswer:
 
     def cancel(self) -> None:
         """End what is waited for: the client is gone, nobody wants the answer."""
-        self._then = None
-        if self._stop is not None:
-            self._stop()
+        stop = self._stop
+        self._then = self._stop = self._take = self._told = self._ended = None
+        if stop is not None:
+            stop()
 
     def __await__(self) -> Generator[Any, None, Any]:
         """The message, for one that can wait."""
