@@ -20,10 +20,13 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.image import NO_LEADER, ClusterImage
 from moldau.cluster.store import MetadataStore, NodeExists, NoNode
+from moldau.cluster.zookeeper import ZooKeeperStore
 from moldau.testing.clusters import STORE_FILE, ClusterInThread
+from tests.zookeeper_ensemble import Ensemble
 
 ROUNDS = int(os.environ.get("MOLDAU_WRITES_ROUNDS", "1"))
 STEPS = 14
+SESSION_TIMEOUT_MS = 2000
 TOPIC = "t"
 PATH = f"/brokers/topics/{TOPIC}"
 MALFORMED = (b"", b"null", b"[]", b"{", b"\xff", b'{"version":1}', b'{"partitions":7}', b'{"leader":1}')
@@ -34,10 +37,17 @@ REQUESTS = ("/admin/preferred_replica_election", "/admin/reassign_partitions")
 class Tree:
     """A cluster, its tree as a tool reaches it, and what was acknowledged."""
 
-    def __init__(self, directory: Path, brokers: int, seed: int) -> None:
+    def __init__(self, directory: Path, brokers: int, seed: int, zookeeper: str = "") -> None:
+        """`zookeeper`: an address with a path of its own; without one the store is embedded."""
         self.rng = random.Random(seed)
-        self.cluster = ClusterInThread(directory, brokers, PROPERTIES)
-        self._store = str(directory / STORE_FILE)
+        in_zookeeper = {
+            "zookeeper.connect": zookeeper,
+            "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+            "metadata.store.path": "",
+        }
+        self.cluster = ClusterInThread(directory, brokers, {**PROPERTIES, **(in_zookeeper if zookeeper else {})})
+        self._path = str(directory / STORE_FILE)
+        self._zookeeper = zookeeper
         self._partitions = 2
         self.acknowledged: list[str] = []
 
@@ -61,7 +71,11 @@ class Tree:
 
     def _with_store(self, work: Callable[[MetadataStore], Awaitable[None]]) -> None:
         async def session() -> None:
-            store = EmbeddedStore(self._store, durable=False)
+            store: MetadataStore = (
+                ZooKeeperStore(self._zookeeper, SESSION_TIMEOUT_MS)
+                if self._zookeeper
+                else EmbeddedStore(self._path, durable=False)
+            )
             try:
                 await work(store)
             finally:
@@ -190,24 +204,38 @@ class Tree:
         return found
 
 
+def chosen_seed() -> int:
+    seed = int(os.environ.get("MOLDAU_SEED", "0")) or random.randrange(1, 1 << 32)
+    print(f"MOLDAU_SEED={seed}")  # noqa: T201  # pytest shows it when the test fails
+    return seed
+
+
+def any_writes(tree: Tree, count: int) -> None:
+    steps = [
+        *(tree.old_form, tree.malformed_topic, tree.malformed_state, tree.malformed_state, tree.settings),
+        *(tree.request, tree.deletion, tree.strange_nodes, tree.produce, tree.restart),
+        tree.lose_a_node_while_all_are_down,
+    ]
+    try:
+        tree.start()
+        tree.produce()
+        for _ in range(count):
+            tree.rng.choice(steps)()
+        tree.lose_a_node_while_all_are_down()
+        tree.produce()
+        assert set(tree.acknowledged) <= tree.read()
+    finally:
+        tree.close()
+
+
 @pytest.mark.parametrize("brokers", [1, 3])
 def test_every_acknowledged_record_stays_readable(brokers: int, tmp_path: Path) -> None:
     for round_ in range(ROUNDS):
-        seed = int(os.environ.get("MOLDAU_SEED", "0")) or random.randrange(1, 1 << 32)
-        print(f"MOLDAU_SEED={seed}")  # noqa: T201  # pytest shows it when the test fails
-        tree = Tree(tmp_path / str(round_), brokers, seed)
-        steps = [
-            *(tree.old_form, tree.malformed_topic, tree.malformed_state, tree.malformed_state, tree.settings),
-            *(tree.request, tree.deletion, tree.strange_nodes, tree.produce, tree.restart),
-            tree.lose_a_node_while_all_are_down,
-        ]
-        try:
-            tree.start()
-            tree.produce()
-            for _ in range(STEPS):
-                tree.rng.choice(steps)()
-            tree.lose_a_node_while_all_are_down()
-            tree.produce()
-            assert set(tree.acknowledged) <= tree.read()
-        finally:
-            tree.close()
+        any_writes(Tree(tmp_path / str(round_), brokers, chosen_seed()), STEPS)
+
+
+@pytest.mark.foreign
+def test_every_acknowledged_record_stays_readable_through_zookeeper(tmp_path: Path, zookeeper: Ensemble) -> None:
+    for round_ in range(ROUNDS):
+        address = f"{zookeeper.connect}/writes-{tmp_path.name}-{round_}"
+        any_writes(Tree(tmp_path / str(round_), 3, chosen_seed(), address), STEPS // 2)

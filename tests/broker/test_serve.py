@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-expor
     ConfigResource,
 )
 
-from moldau.broker.main import argument_parser, chosen_properties
+from moldau.broker.main import argument_parser, chosen_properties, warn_of_message_format
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.listeners import Listener
 from moldau.protocol.apis import FETCH
@@ -294,3 +294,14 @@ def test_many_descriptors_are_allowed(tmp_path: Path) -> None:
         soft, hard = re.findall(r"Max open files +(\S+) +(\S+)", limits)[0]
         assert soft == hard
         assert os.path.exists(tmp_path / "data" / "meta.properties")
+
+
+@pytest.mark.parametrize(
+    ("version", "is_told"), [("0.8.2", True), ("0.10.2-IV0", True), ("0.11.0", False), ("3.0", False)]
+)
+def test_who_wants_an_older_message_format_is_told_what_is_stored(
+    version: str, is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    config, _ = BrokerConfig.parse({"log.message.format.version": version})
+    warn_of_message_format(config)
+    assert ("version 2" in caplog.text) == is_told

@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
         return _complain(str(error), USAGE_ERROR)
     for name in unknown:
         log.warning("unknown property %s is ignored", name)
-    _warn_of_message_format(config)
+    warn_of_message_format(config)
     if options.state_change_log:
         state_changes.write_to(options.state_change_log)
     _raise_open_files_limit()
@@ -96,7 +96,8 @@ def argument_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _warn_of_message_format(config: BrokerConfig) -> None:
+def warn_of_message_format(config: BrokerConfig) -> None:
+    """Say what an older `log.message.format.version` does not change."""
     version = config.string("log.message.format.version")
     numbers = [int(part) for part in version.split("-")[0].split(".")[:2] if part.isdecimal()]
     if numbers and numbers < [0, 11]:
