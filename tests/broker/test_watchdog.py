@@ -66,7 +66,7 @@ def test_the_task_that_held_the_loop_is_named() -> None:
         watchdog = Watchdog(loop)
         watchdog.start()
         task = Periodic(loop, lambda: 1, lambda: work(3 * STALL_MS_MAX))
-        await until(lambda: watchdog.stalls)
+        await until(lambda: any("tasks.Periodic._run" in stall.cause for stall in watchdog.stalls))
         task.stop()
         watchdog.stop()
         return watchdog
