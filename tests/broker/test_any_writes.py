@@ -1,8 +1,8 @@
 """Whatever is written into the metadata tree, by tools of any era or by mistake, acknowledged records stay readable.
 
 While brokers run, nodes are overwritten with forms that Kafka's tools write and with what nobody understands, and
-brokers are stopped, killed and started again. While all brokers are down, a node of a partition or that of its topic
-is lost. Only a topic that is deleted on purpose goes.
+brokers are stopped, killed and started again. While all brokers are down, a node of a partition, that of its topic or
+both are lost. Only a topic that is deleted on purpose goes.
 """
 
 import asyncio
@@ -146,10 +146,14 @@ class Tree:
         self.cluster.start(number)
 
     def lose_a_node_while_all_are_down(self) -> None:
-        self.led()  # what was written before has been mended: nobody could put a topic and its states together again
+        if len(self.ids) == 1:
+            self.led()
         for number in self.rng.sample(self.ids, len(self.ids)):
             self._stop(number)
-        self.rng.choice((self.old_form, self.malformed_topic, self.malformed_state))()
+        for lose in self.rng.sample(
+            (self.old_form, self.malformed_topic, self.malformed_state), self.rng.randint(1, 2)
+        ):
+            lose()
         for number in self.rng.sample(self.ids, len(self.ids)):
             self.cluster.start(number)
 

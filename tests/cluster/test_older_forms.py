@@ -102,7 +102,7 @@ def test_a_controller_keeps_the_ids_of_topics_that_an_older_version_made() -> No
     async def steps(world: World) -> None:
         metadata, topic = await with_topic(world)
         await world.store.put(f"{PATH}/partitions", b"")
-        await metadata.keep_topic_ids()
+        await metadata.keep_topics()
         await world.store.put(PATH, old_form({0: [1], 1: [1]}))
         assert (await seen_by_others(world)).topic_id == topic.topic_id
 

@@ -14,7 +14,7 @@ from tests.eras.era import ALL, FIRST, LAST, Era
 from tests.zookeeper_ensemble import Ensemble, running_ensemble
 
 ALL_ERAS = os.environ.get("MOLDAU_ERAS") == "all"
-only_all_eras = pytest.mark.skipif(not ALL_ERAS, reason="`make eras` runs it")
+only_all_eras = pytest.mark.all_eras
 
 _numbers = count(1)
 
@@ -59,6 +59,14 @@ def brokers(ensemble: Ensemble) -> Iterator[Brokers]:
             broker.start()
             stack.callback(broker.stop)
         yield made
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes long is for `make eras`."""
+    left_out = [] if ALL_ERAS else [item for item in items if item.get_closest_marker("all_eras")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -148,7 +148,7 @@ class Controller:
             self._well = _Seen()
             self._hopeless = frozenset()
             self._admin.changed()
-            await metadata.keep_topic_ids()
+            await metadata.keep_topics()
             log.info("this broker is the controller, epoch %d", self._epoch)
 
     async def _restore_topics(self) -> None:

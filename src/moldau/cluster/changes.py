@@ -187,7 +187,8 @@ def _reassigned(old: PartitionImage, new: PartitionImage) -> PartitionImage:
 def _operations(change: Change, controller_epoch: int) -> list[Operation]:
     if isinstance(change, TopicChange):
         topic = change.topic
-        return [Put(znodes.topic_path(topic.name), znodes.topic_json(topic.topic_id, topic.partitions), topic.version)]
+        data = znodes.topic_json(topic.topic_id, topic.partitions)
+        return [Put(znodes.topic_path(topic.name), data, topic.version), Put(znodes.partitions_path(topic.name), data)]
     path, data = znodes.state_path(change.topic, change.index), znodes.state_json(change.state, controller_epoch)
     if change.state.partition_epoch >= 0:
         return [Put(path, data, change.state.partition_epoch)]

@@ -217,7 +217,7 @@ class Metadata:
                 await self._store.multi(
                     [
                         Create(path, znodes.topic_json(topic.topic_id, partitions)),
-                        Create(znodes.partitions_path(name), znodes.id_text(topic.topic_id).encode()),
+                        Create(znodes.partitions_path(name), znodes.topic_json(topic.topic_id, partitions)),
                         *self._create_partitions(topic, range(min(len(partitions), CHANGES_PER_MULTI_MAX))),
                         *await self._replace_config(znodes.topic_config_path(name), configs),
                     ]
@@ -270,8 +270,10 @@ class Metadata:
 
             async def prepare() -> list[Operation]:
                 await self._check_topic_ids([TopicChange(topic)])
+                data = znodes.topic_json(topic.topic_id, grown.partitions)
                 return [
-                    Put(path, znodes.topic_json(topic.topic_id, grown.partitions), topic.version),
+                    Put(path, data, topic.version),
+                    Put(znodes.partitions_path(name), data),
                     *self._create_partitions(grown, range(known, last)),
                 ]
 
@@ -288,26 +290,26 @@ class Metadata:
         new one if it was never known under any. As controller; raises as `write`."""
         path, beside = znodes.topic_path(topic.name), znodes.partitions_path(topic.name)
         topic_id = topic.topic_id if topic.topic_id != NO_TOPIC_ID else self.new_id()
-        data, kept = znodes.topic_json(topic_id, topic.partitions), znodes.id_text(topic_id).encode()
+        data = znodes.topic_json(topic_id, topic.partitions)
         try:
             with self._kept([path]):
-                keep = Create(beside, kept) if await self._missing([beside]) else Put(beside, kept)
+                keep = Create(beside, data) if await self._missing([beside]) else Put(beside, data)
                 await self._store.multi([self.controller_guard(), Put(path, data, topic.version), keep])
         except (BadVersion, NoNode, NodeExists) as error:
             await self._reread(path, znodes.CONTROLLER)
             raise Conflict(str(error)) from None
         await self._reread(path)
 
-    async def keep_topic_ids(self) -> None:
-        """Note the id of every topic beside its node, where that is missing: a version before this one did not."""
+    async def keep_topics(self) -> None:
+        """Note every topic beside its node, where that is missing: a version before this one did not."""
         topics = [topic for topic in self._image.topics.values() if topic.topic_id != NO_TOPIC_ID]
         for some in chunks(topics, CHANGES_PER_MULTI_MAX):
             nodes = await self._store.get_many([znodes.partitions_path(topic.name) for topic in some])
-            lacking = [(topic, node) for topic, node in zip(some, nodes, strict=True) if node and not node.data]
-            for topic, node in lacking:
-                with suppress(BadVersion, NoNode):  # the topic goes, or another notes it
-                    kept = znodes.id_text(topic.topic_id).encode()
-                    await self._store.put(znodes.partitions_path(topic.name), kept, node.version)
+            for topic, node in zip(some, nodes, strict=True):
+                if node is not None and znodes.parse_kept_topic(node.data) is None:
+                    with suppress(BadVersion, NoNode):  # the topic goes, or another notes it
+                        data = znodes.topic_json(topic.topic_id, topic.partitions)
+                        await self._store.put(znodes.partitions_path(topic.name), data, node.version)
 
     async def update_partition(self, name: str, index: int, changed: PartitionImage) -> PartitionImage:
         """Replace a partition's leader and ISR, expecting `changed.partition_epoch`; returns it with the new one.

@@ -90,24 +90,23 @@ class Restorer:
         await self._store.multi([*missing, Create(path, data)])
 
     async def topic(self, name: str, guard: Check) -> bool:
-        """Write a topic's node again that cannot be understood: with the id that is kept beside it, and for each
-        partition the replicas that are in sync. What others have is kept by their brokers as strays. False: what is
-        needed for that is not known."""
+        """Write a topic's node again that cannot be understood, from the copy beside it, and with all replicas in sync.
+        False: what is needed for that is not known."""
         path = znodes.topic_path(name)
         node, beside = await self._store.get_many([path, znodes.partitions_path(name)])
-        topic_id = znodes.parse_kept_id(beside.data) if beside else None
-        states = await states_of(self._store, name)
-        known = [state for state in states if state is not None and state.isr]
-        if node is None or topic_id is None or not states or len(known) < len(states):
-            log.error("%s cannot be restored from its partitions: write it again by hand; all logs are kept", path)
+        kept = znodes.parse_kept_topic(beside.data) if beside else None
+        if node is None or kept is None:
+            log.error("%s cannot be restored: write it again by hand; all logs are kept", path)
             return False
-        partitions = [znodes.NO_STATE._replace(replicas=_leader_first(state)) for state in known]
+        topic_id, replicas = kept
+        copy = TopicImage(name, topic_id, tuple(replicas), {})
+        topic = kept_replicas(copy, await states_of(self._store, name)) or copy
         try:
-            await self._store.multi([guard, Put(path, znodes.topic_json(topic_id, partitions), node.version)])
+            await self._store.multi([guard, Put(path, znodes.topic_json(topic_id, topic.partitions), node.version)])
         except (BadVersion, NoNode):
             log.info("%s was written by another meanwhile", path)
         else:
-            log.warning("%s was not to be understood: it has the replicas again that are in sync", path)
+            log.warning("%s was not to be understood: it is again as its copy says", path)
         await self._reread(path)
         return True
 

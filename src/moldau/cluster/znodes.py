@@ -66,8 +66,8 @@ def topic_path(topic: str) -> str:
 
 
 def partitions_path(topic: str) -> str:
-    """The parent of a topic's partitions. Its data is the topic's id: tools from before KIP-516 write the topic's own
-    node without one, but leave this node alone, and it goes with the topic."""
+    """The parent of a topic's partitions. Its data is a copy of what the topic's own node should be, with the id that
+    tools from before KIP-516 leave out there: they leave this node alone, and it goes with the topic."""
     return f"{TOPICS}/{topic}/partitions"
 
 
@@ -164,9 +164,18 @@ def parse_topic_id(data: bytes) -> bytes:
 def parse_kept_id(data: bytes) -> bytes | None:
     """The topic id at `partitions_path`; None where there is none."""
     try:
-        return _topic_id({"topic_id": data.decode("ascii")})
-    except (ValueError, TypeError):
+        return parse_topic_id(data) if data else None
+    except MalformedNode:
         return None
+
+
+def parse_kept_topic(data: bytes) -> tuple[bytes, list[PartitionImage]] | None:
+    """Topic id and replicas at `partitions_path`; None where they are not, or cannot be understood."""
+    try:
+        topic_id, partitions = parse_topic(data)
+    except MalformedNode:
+        return None
+    return None if topic_id is None else (topic_id, partitions)
 
 
 def _topic_id(content: Mapping[str, Any]) -> bytes | None:
