@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 
@@ -46,7 +47,7 @@ EVERYTHING = os.environ.get("HOSTILE_FRAMES") == "all"
 ANSWER_S_MAX = 120.0
 RESIDENT_MB_MAX = 64
 LATENCY_RATIO_MAX = 2
-QUIET_S = 3
+PEACE_S = 8
 STALL = re.compile(r"stood still for \d+ ms, (\d+) ms at work: (.*)")
 
 
@@ -109,11 +110,20 @@ class Bystander:
         return latencies[len(latencies) * 99 // 100]
 
 
-def quiet_p99_us(victim: Serving) -> int:
-    bystander = Bystander(victim)
-    with pytest.raises(subprocess.TimeoutExpired):
-        bystander._process.wait(QUIET_S)
-    return bystander.p99_us()
+def peaceful_p99_us(victim: Serving) -> int:
+    """The bystander's latency beside two processes that keep the processors as busy as an attack, and send nothing.
+
+    Where there are few processors, waiting for one is most of what the bystander sees of an attack.
+    """
+    with ExitStack() as stack:
+        for _ in range(2):
+            busy = subprocess.Popen([sys.executable, "-c", "while True: sum(range(1000))"])
+            stack.callback(busy.wait)
+            stack.callback(busy.kill)
+        bystander = Bystander(victim)
+        with pytest.raises(subprocess.TimeoutExpired):
+            bystander._process.wait(PEACE_S)
+        return bystander.p99_us()
 
 
 def test_no_frame_holds_the_loop_or_takes_memory_for_good(victim: Serving) -> None:
@@ -121,7 +131,7 @@ def test_no_frame_holds_the_loop_or_takes_memory_for_good(victim: Serving) -> No
     for key, version in served():
         send(victim, harmless(key, version))  # a handler and its codecs are loaded at their first use
     seen = len(victim.log)
-    quiet_us = quiet_p99_us(victim) if EVERYTHING else 0
+    peaceful_us = peaceful_p99_us(victim) if EVERYTHING else 0
     before_mb, most_mb = victim.resident_mb(), 0.0
     bystander = Bystander(victim)
     stalls: list[str] = []
@@ -135,4 +145,4 @@ def test_no_frame_holds_the_loop_or_takes_memory_for_good(victim: Serving) -> No
     assert not stalls, "\n".join(stalls)
     assert most_mb - before_mb <= RESIDENT_MB_MAX
     if EVERYTHING:
-        assert attacked_us <= LATENCY_RATIO_MAX * quiet_us
+        assert attacked_us <= LATENCY_RATIO_MAX * peaceful_us
