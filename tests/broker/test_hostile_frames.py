@@ -53,7 +53,8 @@ STALL = re.compile(r"stood still for \d+ ms, (\d+) ms at work: (.*)")
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Iterator[Serving]:
-    arguments = ["--port", "0", "--override", "auto.create.topics.enable=false", "--override", "log.flush.policy=os"]
+    chosen = ("auto.create.topics.enable=false", "log.flush.policy=os", "loop.watchdog.interval.ms=10")
+    arguments = ["--port", "0", *(part for each in chosen for part in ("--override", each))]
     with serving(tmp_path / "data", *arguments) as broker:
         yield broker
 

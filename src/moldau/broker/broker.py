@@ -142,7 +142,9 @@ class Broker:
             await self._release()
             raise BrokerStartError(_reason(error)) from error
         if self._config.bool("loop.watchdog.enable"):
-            self.watchdog = Watchdog(self._loop, dispatcher.request_at_work)
+            self.watchdog = Watchdog(
+                self._loop, dispatcher.request_at_work, look_s=self._config.int("loop.watchdog.interval.ms") / 1000
+            )
             self.watchdog.start()
         self._start_tasks()
 

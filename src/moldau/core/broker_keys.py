@@ -58,6 +58,7 @@ producer.purgatory.purge.interval.requests INT 1000 - * | Accepted for compatibi
 delete.records.purgatory.purge.interval.requests INT 1 - * | Accepted for compatibility: see fetch.purgatory.
 loop.watchdog.enable BOOLEAN true - * \
 | Whether a thread watches the event loop and logs what held it for more than 50 ms. Moldau's own.
+loop.watchdog.interval.ms INT 50 - 1.. | How often it looks: by so much a stall may be told too short. Moldau's own.
 telemetry.max.bytes INT 1048576 - 1.. | Largest metrics push of a client that is taken (KIP-714).
 """
 
