@@ -32,12 +32,15 @@ def passes(error: OSError) -> bool:
     return is_full(error) or is_short(error)
 
 
+def sync_error(error: OSError) -> SyncError:
+    """The error of a sync alone, without the opening of the file: what fails there is a `SyncError`."""
+    return error if isinstance(error, SyncError) else SyncError(error.errno, error.strerror, error.filename)
+
+
 @contextmanager
 def syncing() -> Iterator[None]:
-    """Around a sync alone, without the opening of the file: what fails here is a `SyncError`."""
+    """Around a sync that is not made often: what fails here is a `SyncError`."""
     try:
         yield
-    except SyncError:
-        raise
     except OSError as error:
-        raise SyncError(error.errno, error.strerror, error.filename) from error
+        raise sync_error(error) from error

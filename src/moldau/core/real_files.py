@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 
-from moldau.core.file_errors import syncing
+from moldau.core.file_errors import sync_error
 from moldau.core.files import FILLER, FILLER_BYTES_MAX, Buffer, DirectoryLock, File
 from moldau.core.reserving import reserve
 
@@ -146,8 +146,10 @@ class RealFile:
         self._reserved = 0
 
     def sync(self) -> None:
-        with syncing():
+        try:
             os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise sync_error(error) from error
 
     def fileno(self) -> int:
         return self._descriptor
@@ -265,8 +267,9 @@ class RealFiles:
     def sync_directory(self, directory: str) -> None:
         descriptor = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with syncing():
-                os.fsync(descriptor)
+            os.fsync(descriptor)
+        except OSError as error:
+            raise sync_error(error) from error
         finally:
             os.close(descriptor)
 

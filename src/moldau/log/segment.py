@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from moldau.core.file_errors import is_short, syncing
+from moldau.core.file_errors import is_short, sync_error
 from moldau.core.files import FILLER, FILLER_BYTES_MAX, Buffer, File, FileRegion, Files
 from moldau.core.topic_config import TopicConfig
 from moldau.log.index import CorruptIndexError, OffsetEntry, OffsetIndex, TimeEntry, TimeIndex
@@ -289,8 +289,10 @@ class Segment:
         Without its `indexes`, but for that of aborted transactions, which is not made anew below the recovery point.
         """
         file = self.open_file or self._files.open(self.path)
-        with syncing():
+        try:
             file.sync()
+        except OSError as error:
+            raise sync_error(error) from error
         if indexes:
             self.sync_indexes()
         elif self.txn_index.is_changed:
