@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
-from moldau.broker.controlling import Controller
-from moldau.broker.refreshing import Refreshing
+from moldau.broker.controller import Controller
+from moldau.broker.metadata_refresh import Refreshing
 from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage
 from moldau.cluster.metadata import Metadata
 from moldau.cluster.store import MetadataStore, Operation, StoreUnavailable

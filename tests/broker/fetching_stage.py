@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import uvloop
 
-from moldau.broker.fetching import Fetchers
+from moldau.broker.fetchers import Fetchers
 from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint, PartitionImage, TopicImage
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import SystemClock

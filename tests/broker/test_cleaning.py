@@ -10,7 +10,7 @@ from typing import ParamSpec
 
 import pytest
 
-from moldau.broker.cleaning import ChildProcess, Cleaning
+from moldau.broker.cleaner import ChildProcess, Cleaning
 from moldau.core.real_files import RealFiles
 from moldau.handlers.context import Services
 from moldau.log.clean_job import CleaningError, CleanJob, CleanResult, CorruptLogError

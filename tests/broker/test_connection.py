@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from moldau.broker import sender
-from moldau.broker.inputs import KEPT_MAX
 from moldau.broker.listeners import Listeners
+from moldau.broker.receive_buffers import KEPT_MAX
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.files import FileRegion
 from moldau.protocol import codec

@@ -9,7 +9,7 @@ import pytest
 
 from moldau.broker.connection import REQUESTS_IN_FLIGHT_MAX, Connection
 from moldau.broker.dispatch import Answer, Dispatcher
-from moldau.broker.inputs import KEPT_MAX, Inputs
+from moldau.broker.receive_buffers import KEPT_MAX, Inputs
 from moldau.handlers.pending import PendingAnswer
 from moldau.protocol.errors import ProtocolError
 from tests.broker.transports import Owner, Transport

@@ -188,7 +188,7 @@ def test_a_controller_that_wakes_up_after_another_took_over_changes_nothing(run:
 
 
 def test_lost_answers_of_the_store_stop_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moldau.broker.controlling.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("moldau.broker.controller.RETRY_SECONDS", 0.01)
 
     async def steps(members: Members) -> None:
         one, two, three = await members.start(3)

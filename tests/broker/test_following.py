@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from moldau.broker.following import Follower, NotFollowed
+from moldau.broker.roles import Follower, NotFollowed
 from moldau.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError

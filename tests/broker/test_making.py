@@ -2,7 +2,7 @@
 
 import asyncio
 
-from moldau.broker.making import AT_ONCE_MAX, Making
+from moldau.broker.log_maker import AT_ONCE_MAX, Making
 from moldau.core.ids import TopicPartition
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k02_list_offsets import (

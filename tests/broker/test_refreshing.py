@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from moldau.broker import refreshing
-from moldau.broker.refreshing import Refreshing
+from moldau.broker import metadata_refresh as refreshing
+from moldau.broker.metadata_refresh import Refreshing
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.metadata import Metadata

@@ -11,7 +11,7 @@ import pytest
 from moldau.broker.connection import Connection
 from moldau.broker.dispatch import Dispatcher
 from moldau.broker.group_coordinator import GroupCoordinator
-from moldau.broker.inputs import Inputs
+from moldau.broker.receive_buffers import Inputs
 from moldau.protocol import codec
 from moldau.protocol.apis import response_type
 from moldau.protocol.errors import ErrorCode

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.following import Follower
 from moldau.broker.group_coordinator import GroupCoordinator
+from moldau.broker.roles import Follower
 from moldau.cluster.embedded import EmbeddedStore
 from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint
 from moldau.cluster.metadata import Metadata

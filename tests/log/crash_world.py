@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
-from moldau.broker.cleaning import Cleaning
+from moldau.broker.cleaner import Cleaning
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import ManualClock
 from moldau.core.faulty_files import FaultyFiles, Stopped

@@ -16,9 +16,9 @@ from typing import Any, cast
 
 from moldau.broker import leader_fetcher
 from moldau.broker.dispatch import Answer, Dispatcher, Peer
-from moldau.broker.fetching import Fetchers
-from moldau.broker.following import Follower
+from moldau.broker.fetchers import Fetchers
 from moldau.broker.isr_changes import IsrChanging
+from moldau.broker.roles import Follower
 from moldau.cluster.changes import Change, StateChange, applied
 from moldau.cluster.controller import plan_return, reconcile
 from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint, PartitionImage, TopicImage

@@ -11,22 +11,22 @@ from random import SystemRandom
 from typing import Any
 
 from moldau.broker.adoption import adopt, check_store, keep_cluster_id, recorded_identity
-from moldau.broker.cleaning import Cleaning
+from moldau.broker.cleaner import Cleaning
 from moldau.broker.cluster_member import ClusterMember
-from moldau.broker.controlling import Controller
+from moldau.broker.controller import Controller
 from moldau.broker.coordinator import Coordinator
 from moldau.broker.directory_threads import DirectoryThreads, ReadThreads
 from moldau.broker.dispatch import Dispatcher
-from moldau.broker.fetching import Fetchers
-from moldau.broker.following import WHOLE_CLUSTER
+from moldau.broker.fetchers import Fetchers
 from moldau.broker.group_commit import committer
 from moldau.broker.group_coordinator import SHARD_MODULE, GroupCoordinator
 from moldau.broker.heap import Heap
 from moldau.broker.listeners import Listeners
-from moldau.broker.opening import OpeningThread
+from moldau.broker.metadata_refresh import Refreshing
+from moldau.broker.opener_thread import OpeningThread
 from moldau.broker.ownership import check_directories
-from moldau.broker.refreshing import Refreshing
 from moldau.broker.registration import BrokerStartError
+from moldau.broker.roles import WHOLE_CLUSTER
 from moldau.broker.store_choice import (
     StorePlace,
     choose_store,

@@ -9,13 +9,13 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from moldau.broker.controlling import Controller
+from moldau.broker.comeback import Returning
+from moldau.broker.controller import Controller
 from moldau.broker.coordinator import Coordinator
-from moldau.broker.fetching import Fetchers
-from moldau.broker.following import Follower
+from moldau.broker.fetchers import Fetchers
 from moldau.broker.isr_changes import IsrChanging
 from moldau.broker.registration import Registration
-from moldau.broker.returning import Returning
+from moldau.broker.roles import Follower
 from moldau.broker.shutdown import hand_over
 from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage
 from moldau.cluster.image_listeners import ImageListener

@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from typing import Protocol, cast
 
 from moldau.broker.dispatch import Dispatcher, Peer, chunks_of
-from moldau.broker.inputs import INPUT_BYTES, Inputs
+from moldau.broker.receive_buffers import INPUT_BYTES, Inputs
 from moldau.broker.sender import Chunk, Sender
 from moldau.handlers.pending import PendingAnswer
 from moldau.protocol.errors import ProtocolError

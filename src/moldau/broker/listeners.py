@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 
 from moldau.broker.connection import Connection
 from moldau.broker.dispatch import Dispatcher
-from moldau.broker.inputs import Inputs
+from moldau.broker.receive_buffers import Inputs
 from moldau.core.broker_config import BrokerConfig, Listener
 from moldau.core.descriptors import shares
 

@@ -14,8 +14,8 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterator, Sequence
 
-from moldau.broker.following import Follower
 from moldau.broker.registration import Registration
+from moldau.broker.roles import Follower
 from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, StateChange
 from moldau.cluster.controller import plan_return
 from moldau.cluster.image import ClusterImage, TopicImage

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from moldau.broker import state_changes
-from moldau.broker.fetching import Fetchers
-from moldau.broker.making import Making
+from moldau.broker.fetchers import Fetchers
+from moldau.broker.log_maker import Making
 from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
