@@ -17,10 +17,10 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs hide some
 
-from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.image import NO_LEADER, ClusterImage
 from moldau.cluster.store import MetadataStore, NodeExists, NoNode
-from moldau.cluster.zookeeper import ZooKeeperStore
+from moldau.cluster.zookeeper.store import ZooKeeperStore
 from moldau.testing.clusters import STORE_FILE, ClusterInThread
 from tests.zookeeper_ensemble import Ensemble
 

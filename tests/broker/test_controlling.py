@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from moldau.cluster.changes import Change, StateChange, TopicChange
-from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage
 from moldau.cluster.metadata import NO_STARTS
 from moldau.cluster.reassignment import begin
 from moldau.cluster.store import MetadataStore, Operation
-from moldau.cluster.zookeeper import ZooKeeperStore
+from moldau.cluster.zookeeper.store import ZooKeeperStore
 from tests.broker.controlling_members import Member, Members
 from tests.cluster.store_contract import eventually
 

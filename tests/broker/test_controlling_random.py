@@ -10,7 +10,7 @@ import pytest
 
 from moldau.cluster import reassignment
 from moldau.cluster.changes import StateChange, planned
-from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage
 from moldau.cluster.metadata import Conflict, Metadata
 from moldau.core.clock import ManualClock

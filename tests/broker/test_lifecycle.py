@@ -13,7 +13,7 @@ import pytest
 from moldau.broker.broker import Broker
 from moldau.broker.registration import BrokerStartError
 from moldau.cluster.changes import TopicChange
-from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.image import ClusterImage, PartitionImage
 from moldau.cluster.metadata import Metadata
 from moldau.core.broker_config import BrokerConfig

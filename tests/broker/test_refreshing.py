@@ -6,7 +6,7 @@ import pytest
 
 from moldau.broker import metadata_refresh as refreshing
 from moldau.broker.metadata_refresh import Refreshing
-from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.metadata import Metadata
 from moldau.core.clock import ManualClock

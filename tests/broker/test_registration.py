@@ -11,7 +11,7 @@ import pytest
 
 from moldau.broker.registration import BrokerStartError, Registration
 from moldau.cluster import znodes
-from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.image import BrokerInfo, Endpoint
 from moldau.cluster.metadata import Metadata
 from moldau.cluster.store import Operation, SessionLost, StoreUnavailable

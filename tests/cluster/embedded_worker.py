@@ -11,8 +11,8 @@ from typing import Any
 
 import uvloop
 
-from moldau.cluster.embedded import EmbeddedStore
-from moldau.cluster.embedded_tree import _Transaction
+from moldau.cluster.embedded.store import EmbeddedStore
+from moldau.cluster.embedded.tree import _Transaction
 from moldau.cluster.store import BadVersion, StoreError, ensure_paths
 
 WRITES = "BEGIN IMMEDIATE"

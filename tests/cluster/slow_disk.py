@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from moldau.cluster.embedded_tree import _Transaction
+from moldau.cluster.embedded.tree import _Transaction
 
 
 class Disk:

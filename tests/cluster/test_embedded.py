@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from moldau.cluster import embedded, embedded_tree
-from moldau.cluster.embedded import EmbeddedStore
-from moldau.cluster.embedded_sessions import Lease, SessionDirectory
+from moldau.cluster.embedded import store as embedded
+from moldau.cluster.embedded import tree as embedded_tree
+from moldau.cluster.embedded.sessions import Lease, SessionDirectory
+from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.store import Create, MetadataStore, NodeExists, SessionLost, SessionState, StoreUnavailable
 from moldau.core.invariants import InvariantError
 from tests.cluster.store_contract import StoreContract, eventually

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from moldau.cluster.embedded import EmbeddedStore
-from moldau.cluster.embedded_hung_writer import write_lock_holder
+from moldau.cluster.embedded.hung_writer import write_lock_holder
+from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.store import SessionState
 from tests.cluster.store_contract import WAIT_SECONDS, eventually, exists
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from moldau.cluster.embedded import EmbeddedStore
-from moldau.cluster.embedded_hung_writer import is_stopped, write_lock_holder
+from moldau.cluster.embedded.hung_writer import is_stopped, write_lock_holder
+from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.store import SessionState, StoreUnavailable
 from tests.cluster.slow_disk import Disk
 from tests.cluster.store_contract import eventually, exists
@@ -98,7 +98,7 @@ def test_who_waits_for_the_others_disk_is_told_so_and_goes_on_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "metadata.db")
-    monkeypatch.setattr("moldau.cluster.embedded.WAIT_NS_MAX", 50_000_000)
+    monkeypatch.setattr("moldau.cluster.embedded.store.WAIT_NS_MAX", 50_000_000)
 
     async def steps() -> None:
         async with opened(path) as store, running(path, LEASE_MS, "durable") as process:

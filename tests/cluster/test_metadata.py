@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint, PartitionImage
 from moldau.cluster.metadata import Metadata
 from moldau.cluster.store import Create, Operation, Put

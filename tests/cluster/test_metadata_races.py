@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, StateChange, TopicChange
-from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.image import BrokerInfo, ClusterImage, PartitionImage
 from moldau.cluster.metadata import Conflict, Metadata
 from moldau.cluster.store import Node, Operation, SessionLost, StoreUnavailable

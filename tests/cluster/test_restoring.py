@@ -2,7 +2,7 @@
 
 from moldau.cluster import znodes
 from moldau.cluster.image import NO_LEADER
-from moldau.cluster.restoring import Claim, kept_replicas, settled
+from moldau.cluster.restorer import Claim, kept_replicas, settled
 from moldau.cluster.znodes import LogEnd
 from tests.cluster.test_metadata import World, run
 

@@ -15,8 +15,8 @@ import pytest
 from kazoo.exceptions import ConnectionDropped, ConnectionLoss  # type: ignore[import-untyped]  # it has no types
 
 from moldau.cluster.store import Create, MetadataStore, NoNode, Put, SessionLost, SessionState, StoreUnavailable
-from moldau.cluster.zookeeper import RequestTooLarge, ZooKeeperStore
-from moldau.cluster.zookeeper_session import REQUEST_BYTES_MAX, _Connection
+from moldau.cluster.zookeeper.session import REQUEST_BYTES_MAX, _Connection
+from moldau.cluster.zookeeper.store import RequestTooLarge, ZooKeeperStore
 from tests.cluster.store_contract import StoreContract, eventually
 from tests.zookeeper_ensemble import SESSION_TIMEOUT_MAX_MS, Ensemble, Member
 

@@ -6,10 +6,10 @@ import re
 import threading
 from collections.abc import Callable
 
-from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.store import MetadataStore, SessionState, StoreError, subtree
 from moldau.cluster.znodes import TOPICS
-from moldau.cluster.zookeeper import ZooKeeperStore
+from moldau.cluster.zookeeper.store import ZooKeeperStore
 from moldau.core.ids import TopicPartition
 from moldau.testing.invariants import StateSeen
 

@@ -10,7 +10,7 @@ import pytest
 
 from moldau.broker.group_coordinator import GroupCoordinator
 from moldau.broker.roles import Follower
-from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint
 from moldau.cluster.metadata import Metadata
 from moldau.core.broker_config import BrokerConfig

@@ -20,7 +20,7 @@ from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, StateChange
 from moldau.cluster.controller import plan_return
 from moldau.cluster.image import ClusterImage, TopicImage
 from moldau.cluster.metadata import Conflict
-from moldau.cluster.restoring import Claim
+from moldau.cluster.restorer import Claim
 from moldau.cluster.store import StoreError
 from moldau.cluster.znodes import LogEnd
 from moldau.core.ids import TopicPartition

@@ -16,7 +16,7 @@ import re
 from sqlite3 import DatabaseError
 from typing import NamedTuple
 
-from moldau.cluster.embedded import EmbeddedStore
+from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.store import MetadataStore
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.files import DirectoryLock, Files
@@ -58,7 +58,7 @@ def choose_store(config: BrokerConfig, files: Files) -> StorePlace:
 def open_store(place: StorePlace, config: BrokerConfig, files: Files) -> MetadataStore:
     """A session with it, or one that the first call begins."""
     if place.zookeeper is not None:
-        from moldau.cluster.zookeeper import ZooKeeperStore  # kazoo is for those who have an ensemble
+        from moldau.cluster.zookeeper.store import ZooKeeperStore  # kazoo is for those who have an ensemble
 
         connection_timeout_ms = config.optional_int("zookeeper.connection.timeout.ms")
         return ZooKeeperStore(place.zookeeper, config.int("zookeeper.session.timeout.ms"), connection_timeout_ms)

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 from moldau.cluster import znodes
 from moldau.cluster.changes import with_added_partitions, with_assignment, with_states, with_topics_if_changed
 from moldau.cluster.image import NO_LEADER, NO_TOPIC_ID, BrokerInfo, ClusterImage, PartitionImage, TopicImage
-from moldau.cluster.restoring import kept_replicas, states_of
+from moldau.cluster.restorer import kept_replicas, states_of
 from moldau.cluster.store import MetadataStore, Node
 
 log = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ from moldau.cluster.controller import first_state
 from moldau.cluster.image import NO_TOPIC_ID, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.image_listeners import ImageListener, ImageListeners
 from moldau.cluster.loader import MetadataReader
-from moldau.cluster.restoring import Restorer
+from moldau.cluster.restorer import Restorer
 from moldau.cluster.store import (
     BadVersion,
     Check,

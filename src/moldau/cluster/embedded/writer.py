@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
-from moldau.cluster.embedded_tree import Tree
+from moldau.cluster.embedded.tree import Tree
 
 T = TypeVar("T")
 

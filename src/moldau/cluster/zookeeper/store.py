@@ -44,7 +44,7 @@ from moldau.cluster.store import (
     StoreUnavailable,
     parent_of,
 )
-from moldau.cluster.zookeeper_session import (
+from moldau.cluster.zookeeper.session import (
     REQUEST_BYTES_MAX,
     Call,
     Credentials,

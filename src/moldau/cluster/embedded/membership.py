@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Iterable
 
-from moldau.cluster.embedded_links import Callbacks, Links
-from moldau.cluster.embedded_sessions import Clock, Lease, LeaseKeeper, SessionDirectory
+from moldau.cluster.embedded.links import Callbacks, Links
+from moldau.cluster.embedded.sessions import Clock, Lease, LeaseKeeper, SessionDirectory
 
 
 class Membership:

@@ -19,12 +19,12 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from moldau.cluster.embedded_hung_writer import kill_if_it_is_stopped_with_the_write_lock
-from moldau.cluster.embedded_links import Callbacks
-from moldau.cluster.embedded_membership import Membership
-from moldau.cluster.embedded_sessions import PROCESS_GONE, Clock, SessionDirectory
-from moldau.cluster.embedded_tree import IN_MEMORY, Tree, is_busy
-from moldau.cluster.embedded_writer import Writer
+from moldau.cluster.embedded.hung_writer import kill_if_it_is_stopped_with_the_write_lock
+from moldau.cluster.embedded.links import Callbacks
+from moldau.cluster.embedded.membership import Membership
+from moldau.cluster.embedded.sessions import PROCESS_GONE, Clock, SessionDirectory
+from moldau.cluster.embedded.tree import IN_MEMORY, Tree, is_busy
+from moldau.cluster.embedded.writer import Writer
 from moldau.cluster.store import (
     Create,
     Delete,

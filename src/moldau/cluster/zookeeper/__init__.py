@@ -1,0 +1,1 @@
+"""The metadata store of several machines: a ZooKeeper ensemble, through kazoo."""
