@@ -35,7 +35,7 @@ WALL = {
     "handlers/turns": "how long a turn of the loop has lasted is measured where it is spent",
     "cluster/embedded/store": "waits for a lease to run out where there is no loop to wait in",
     "cluster/zookeeper/store": "kazoo's sockets and sessions live in real time",
-    "log/compaction_job": "a process of its own, which holds itself to a rate",
+    "log/compaction/process": "a process of its own, which holds itself to a rate",
 }
 FILES = {
     "core/real_files": "the real twin of `Files`",

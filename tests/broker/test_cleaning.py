@@ -13,8 +13,8 @@ import pytest
 from moldau.broker.cleaner import ChildProcess, Cleaning
 from moldau.core.real_files import RealFiles
 from moldau.handlers.context import Services
-from moldau.log.clean_job import CleaningError, CleanJob, CleanResult, CorruptLogError
-from moldau.log.cleaner import clean
+from moldau.log.compaction.cleaner import clean
+from moldau.log.compaction.job import CleaningError, CleanJob, CleanResult, CorruptLogError
 from moldau.log.log import Log
 from moldau.records.batch import Record, build_batch, iter_records, split_batches
 from moldau.testing import async_broker

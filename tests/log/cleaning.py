@@ -3,12 +3,12 @@
 from moldau.core.files import Files
 from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
-from moldau.log.clean_job import (
+from moldau.log.compaction.cleaner import clean
+from moldau.log.compaction.job import (
     CleanResult,
     remove_strays,
 )
-from moldau.log.cleanable import Cleanable, clean_job, cleanable
-from moldau.log.cleaner import clean
+from moldau.log.compaction.policy import Cleanable, clean_job, cleanable
 from moldau.log.log import Log
 from moldau.records.batch import (
     BatchHeader,

@@ -20,8 +20,8 @@ from moldau.core.files import Files
 from moldau.core.ids import TopicPartition
 from moldau.core.topic_config import TopicConfig
 from moldau.handlers.context import Services
-from moldau.log.clean_job import CleaningError, CleanJob, CleanResult
-from moldau.log.cleaner import clean
+from moldau.log.compaction.cleaner import clean
+from moldau.log.compaction.job import CleaningError, CleanJob, CleanResult
 from moldau.log.log import Log
 from moldau.log.manager import LogManager
 from moldau.log.retention import expired_count

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.log.clean_job import (
+from moldau.log.compaction.cleaner import LastOffsets, clean, empty_batch, rewrite
+from moldau.log.compaction.job import (
     CleaningError,
     CorruptLogError,
     decode_job,
@@ -13,9 +14,8 @@ from moldau.log.clean_job import (
     encode_job,
     encode_result,
 )
-from moldau.log.cleanable import clean_job
-from moldau.log.cleaner import LastOffsets, clean, empty_batch, rewrite
-from moldau.log.outline import outline_batch
+from moldau.log.compaction.policy import clean_job
+from moldau.log.compaction.records import outline_batch
 from moldau.records.batch import (
     CorruptBatchError,
     Record,

@@ -9,13 +9,13 @@ import pytest
 from moldau.core.clock import ManualClock
 from moldau.core.config import LONG_MAX
 from moldau.core.real_files import RealFiles
-from moldau.log.clean_job import (
+from moldau.log.compaction.cleaner import Transactions, clean, fits
+from moldau.log.compaction.job import (
     CleanJob,
     Source,
     discard,
 )
-from moldau.log.cleanable import clean_job
-from moldau.log.cleaner import Transactions, clean, fits
+from moldau.log.compaction.policy import clean_job
 from moldau.log.log import Log
 from moldau.log.txn_index import AbortedTxn
 from moldau.records.batch import (

@@ -17,7 +17,7 @@ from typing import Protocol
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.files import Files
 from moldau.handlers.context import Services
-from moldau.log.clean_job import (
+from moldau.log.compaction.job import (
     ENTRY_BYTES,
     CleaningError,
     CleanJob,
@@ -28,7 +28,7 @@ from moldau.log.clean_job import (
     encode_job,
     remove_strays,
 )
-from moldau.log.cleanable import Cleanable, clean_job, cleanable
+from moldau.log.compaction.policy import Cleanable, clean_job, cleanable
 from moldau.log.log import Log
 from moldau.log.segment import CLEANED_SUFFIX
 from moldau.protocol.errors import ApiError
@@ -66,7 +66,7 @@ class ChildProcess:
             await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "moldau.log.compaction_job",
+                "moldau.log.compaction.process",
                 str(os.getpid()),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,

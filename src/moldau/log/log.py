@@ -16,7 +16,7 @@ from moldau.core.files import Buffer, FileRegion, Files
 from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
-from moldau.log.clean_job import CleanedGroup, CleanJob
+from moldau.log.compaction.job import CleanedGroup, CleanJob
 from moldau.log.leader_epochs import EpochEnd, LeaderEpochs
 from moldau.log.log_directory import LogDirectory
 from moldau.log.log_durability import LogDurability
@@ -25,7 +25,7 @@ from moldau.log.open_files import OpenFiles
 from moldau.log.producers import Producers
 from moldau.log.recovery import LoadedLog, Loader, replay_producers
 from moldau.log.retention import expired_count
-from moldau.log.rolling import fits, is_old, room_in
+from moldau.log.roll_policy import fits, is_old, room_in
 from moldau.log.segment import NO_ROOM, RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
 from moldau.log.timestamps import Search, TimestampOffset, find_max_timestamp, find_timestamp

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from moldau.core.files import Files
 from moldau.core.topic_config import TopicConfig
 from moldau.log.checkpoints import CheckpointError, read_topic_id, write_topic_id
-from moldau.log.clean_job import disown_swap
+from moldau.log.compaction.job import disown_swap
 from moldau.log.data_directory import TOPIC_ID_FILE
 from moldau.log.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, Segment, file_name
 

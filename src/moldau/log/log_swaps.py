@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from moldau.core.clock import Clock
 from moldau.core.files import Files
-from moldau.log.clean_job import CleanedGroup, CleanJob
+from moldau.log.compaction.job import CleanedGroup, CleanJob
 from moldau.log.log_directory import LogDirectory
 from moldau.log.segment import Segment
 from moldau.log.snapshots import Snapshots

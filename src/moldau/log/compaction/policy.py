@@ -9,7 +9,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from moldau.core.config import LONG_MAX
-from moldau.log.clean_job import CleanJob, LastBatch, Source
+from moldau.log.compaction.job import CleanJob, LastBatch, Source
 from moldau.log.log import Log
 from moldau.log.segment import Segment
 

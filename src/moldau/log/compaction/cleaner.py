@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
 from moldau.core.files import Buffer, Files
-from moldau.log.clean_job import CleanedGroup, CleanJob, CleanResult, Source
-from moldau.log.outline import Outline, join_records, join_shifted, outline_batch
+from moldau.log.compaction.job import CleanedGroup, CleanJob, CleanResult, Source
+from moldau.log.compaction.records import Outline, join_records, join_shifted, outline_batch
 from moldau.log.segment import RELATIVE_OFFSET_MAX, Segment, file_name
 from moldau.log.txn_index import AbortedTxn, TxnIndex
 from moldau.records.batch import (

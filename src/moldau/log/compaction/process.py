@@ -1,4 +1,4 @@
-"""Compaction in a process of its own: `python -m moldau.log.compaction_job PARENT_PID`.
+"""Compaction in a process of its own: `python -m moldau.log.compaction.process PARENT_PID`.
 
 A line of JSON in is a job, a line out is its result. The broker's loop and its GIL stay free, and the memory for the
 keys is given back when the process ends: at the end of its input, or when its parent is no more.
@@ -10,8 +10,8 @@ import time
 
 from moldau.core.files import Files
 from moldau.core.real_files import RealFiles
-from moldau.log.clean_job import CleanedGroup, CleanJob, decode_job, encode_error, encode_result
-from moldau.log.cleaner import clean
+from moldau.log.compaction.cleaner import clean
+from moldau.log.compaction.job import CleanedGroup, CleanJob, decode_job, encode_error, encode_result
 from moldau.log.segment import file_name
 from moldau.protocol.errors import ApiError
 
