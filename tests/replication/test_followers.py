@@ -1,7 +1,7 @@
 import pytest
 
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.replication.followers import FollowerState
+from moldau.replication.follower_progress import FollowerState
 
 LAG_MS = 1000
 

@@ -24,7 +24,7 @@ from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.validate import Allowance, AppendRules, PreparedBatch, prepare_for_append, prepare_own_batch
 from moldau.replication.durability import ACKS_ALL
-from moldau.replication.followers import FollowerState
+from moldau.replication.follower_progress import FollowerState
 from moldau.replication.lane import Lane
 from moldau.replication.replica import ENOUGH_BYTES, UNCOMMITTED_MAX, Replica, in_pairs
 
