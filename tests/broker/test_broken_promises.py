@@ -10,7 +10,7 @@ import pytest
 from moldau.broker.broker import Broker
 from moldau.broker.shard_runtime import State
 from moldau.broker.tasks import Periodic
-from moldau.coordinators.group_shard import GroupShard
+from moldau.coordinators.groups.shard import GroupShard
 from moldau.coordinators.outcome import Decision
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.invariants import InvariantError

@@ -9,16 +9,16 @@ import pytest
 
 from moldau.broker.shard_runtime import GATHERED_MAX, PendingWrite, ShardRuntime, State
 from moldau.cluster.image import ClusterImage
-from moldau.coordinators.group_record_tables import OffsetCommitKey, OffsetCommitValue
-from moldau.coordinators.group_shard import GroupShard
-from moldau.coordinators.matching_allowance import MatchingAllowance
-from moldau.coordinators.offsets import Committing, OffsetToCommit
-from moldau.coordinators.offsets_topic import offsets_topic_settings
+from moldau.coordinators.consumer.matching_allowance import MatchingAllowance
+from moldau.coordinators.groups.offsets import Committing, OffsetToCommit
+from moldau.coordinators.groups.offsets_topic import offsets_topic_settings
+from moldau.coordinators.groups.record_tables import OffsetCommitKey, OffsetCommitValue
+from moldau.coordinators.groups.shard import GroupShard
+from moldau.coordinators.groups.world import World
 from moldau.coordinators.outcome import Decision, Outcome, answered
 from moldau.coordinators.promise import Promise
 from moldau.coordinators.records import CoordinatorRecord, encode_record
 from moldau.coordinators.timers import Timers
-from moldau.coordinators.world import World
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import ManualClock
 from moldau.core.ids import TopicPartition

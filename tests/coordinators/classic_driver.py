@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from moldau.cluster.image import ClusterImage
-from moldau.coordinators.classic import ClassicGroup
-from moldau.coordinators.consumer_protocol import ConsumerSubscription, serialize_subscription
-from moldau.coordinators.group import Caller
-from moldau.coordinators.group_record_tables import GROUP_RECORDS
-from moldau.coordinators.groups import Groups
-from moldau.coordinators.matching_allowance import MatchingAllowance
+from moldau.coordinators.classic.group import ClassicGroup
+from moldau.coordinators.classic.subscription_bytes import ConsumerSubscription, serialize_subscription
+from moldau.coordinators.consumer.matching_allowance import MatchingAllowance
+from moldau.coordinators.groups.group import Caller
+from moldau.coordinators.groups.groups import Groups
+from moldau.coordinators.groups.record_tables import GROUP_RECORDS
+from moldau.coordinators.groups.world import World
 from moldau.coordinators.outcome import Decision, Outcome
 from moldau.coordinators.promise import Promise
 from moldau.coordinators.records import CoordinatorRecord, encode_record
 from moldau.coordinators.timers import ManualTimers
-from moldau.coordinators.world import World
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import ManualClock
 from moldau.protocol.errors import ErrorCode

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 
 from moldau.cluster.image import ClusterImage, PartitionImage, TopicImage
-from moldau.coordinators.consumer import ConsumerGroup
-from moldau.coordinators.group import Caller
-from moldau.coordinators.matching_allowance import MatchingAllowance
+from moldau.coordinators.consumer.group import ConsumerGroup
+from moldau.coordinators.consumer.matching_allowance import MatchingAllowance
+from moldau.coordinators.groups.group import Caller
+from moldau.coordinators.groups.world import World
 from moldau.coordinators.outcome import Outcome
 from moldau.coordinators.records import CoordinatorRecord
 from moldau.coordinators.timers import ManualTimers
-from moldau.coordinators.world import World
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import ManualClock
 from moldau.protocol.messages.k68_consumer_group_heartbeat import (

@@ -11,16 +11,16 @@ from random import Random
 from typing import Any, NamedTuple
 
 from moldau.cluster.image import ClusterImage, PartitionImage, TopicImage
-from moldau.coordinators.consumer import ConsumerGroup
-from moldau.coordinators.consumer_state import ConsumerState
-from moldau.coordinators.group_record_tables import GROUP_RECORDS
-from moldau.coordinators.group_shard import GroupShard
-from moldau.coordinators.matching_allowance import MatchingAllowance
-from moldau.coordinators.offsets import Committing, OffsetToCommit, WantedOffset
+from moldau.coordinators.consumer.group import ConsumerGroup
+from moldau.coordinators.consumer.matching_allowance import MatchingAllowance
+from moldau.coordinators.consumer.state import ConsumerState
+from moldau.coordinators.groups.offsets import Committing, OffsetToCommit, WantedOffset
+from moldau.coordinators.groups.record_tables import GROUP_RECORDS
+from moldau.coordinators.groups.shard import GroupShard
+from moldau.coordinators.groups.world import World
 from moldau.coordinators.outcome import Decision, Outcome
 from moldau.coordinators.records import CoordinatorRecord, encode_record
 from moldau.coordinators.timers import ManualTimers
-from moldau.coordinators.world import World
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import ManualClock
 from moldau.protocol.errors import ApiError, ErrorCode

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.coordinators.assignors import GroupAssignment, MemberSpec, assign_range, assign_uniform
+from moldau.coordinators.consumer.assignors import GroupAssignment, MemberSpec, assign_range, assign_uniform
 
 A, B, C = (bytes([each]) * 16 for each in (1, 2, 3))
 TOPICS = (A, B, C)

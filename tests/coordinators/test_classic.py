@@ -2,7 +2,7 @@
 
 import pytest
 
-from moldau.coordinators.classic_state import TRANSITIONS, ClassicState, check_transition, diagram
+from moldau.coordinators.classic.state import TRANSITIONS, ClassicState, check_transition, diagram
 from moldau.core.invariants import InvariantError
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k13_leave_group import MemberIdentity

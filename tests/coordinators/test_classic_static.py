@@ -2,7 +2,7 @@
 
 import pytest
 
-from moldau.coordinators.classic_state import ClassicState
+from moldau.coordinators.classic.state import ClassicState
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k13_leave_group import MemberIdentity
 

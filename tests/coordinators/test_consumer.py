@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from moldau.coordinators.consumer import validate_heartbeat
-from moldau.coordinators.consumer_member import MemberState
-from moldau.coordinators.consumer_state import ConsumerState
-from moldau.coordinators.group import Caller
-from moldau.coordinators.group_record_tables import (
+from moldau.coordinators.consumer.group import validate_heartbeat
+from moldau.coordinators.consumer.member import MemberState
+from moldau.coordinators.consumer.state import ConsumerState
+from moldau.coordinators.groups.group import Caller
+from moldau.coordinators.groups.record_tables import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey,

@@ -1,9 +1,9 @@
 import pytest
 
-from moldau.coordinators.group_record_tables import OffsetCommitKey, OffsetCommitValue
-from moldau.coordinators.group_shard import GroupShard
+from moldau.coordinators.groups.offsets import Committing, OffsetToCommit, WantedOffset
+from moldau.coordinators.groups.record_tables import OffsetCommitKey, OffsetCommitValue
+from moldau.coordinators.groups.shard import GroupShard
 from moldau.coordinators.key_partition import partition_of
-from moldau.coordinators.offsets import Committing, OffsetToCommit, WantedOffset
 from moldau.coordinators.outcome import Outcome
 from moldau.coordinators.records import CoordinatorRecord
 from moldau.coordinators.timers import ManualTimers

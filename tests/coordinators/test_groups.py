@@ -2,11 +2,11 @@
 
 import pytest
 
-from moldau.coordinators.classic import ClassicGroup
-from moldau.coordinators.consumer import ConsumerGroup
-from moldau.coordinators.consumer_protocol import ConsumerAssignment, serialize_assignment
-from moldau.coordinators.group import Caller, Group
-from moldau.coordinators.group_record_tables import GroupMetadataValue
+from moldau.coordinators.classic.group import ClassicGroup
+from moldau.coordinators.classic.subscription_bytes import ConsumerAssignment, serialize_assignment
+from moldau.coordinators.consumer.group import ConsumerGroup
+from moldau.coordinators.groups.group import Caller, Group
+from moldau.coordinators.groups.record_tables import GroupMetadataValue
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest
 from moldau.protocol.messages.k13_leave_group import LeaveGroupRequest

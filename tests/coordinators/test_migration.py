@@ -5,9 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from moldau.coordinators.classic import ClassicGroup
-from moldau.coordinators.consumer import ConsumerGroup
-from moldau.coordinators.consumer_protocol import (
+from moldau.coordinators.classic.group import ClassicGroup
+from moldau.coordinators.classic.subscription_bytes import (
     ConsumerAssignment,
     ConsumerPartitions,
     ConsumerSubscription,
@@ -15,8 +14,9 @@ from moldau.coordinators.consumer_protocol import (
     serialize_assignment,
     serialize_subscription,
 )
-from moldau.coordinators.group import Caller
-from moldau.coordinators.groups import Groups
+from moldau.coordinators.consumer.group import ConsumerGroup
+from moldau.coordinators.groups.group import Caller
+from moldau.coordinators.groups.groups import Groups
 from moldau.coordinators.outcome import Decision, Outcome
 from moldau.coordinators.promise import Promise
 from moldau.coordinators.records import CoordinatorRecord

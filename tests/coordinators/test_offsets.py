@@ -3,15 +3,15 @@ from typing import Any, cast
 
 import pytest
 
-from moldau.coordinators.group import Group, OffsetExpiry
-from moldau.coordinators.group_record_tables import (
+from moldau.coordinators.groups.group import Group, OffsetExpiry
+from moldau.coordinators.groups.offsets import Committing, FetchedOffset, Offsets, OffsetToCommit, WantedOffset
+from moldau.coordinators.groups.record_tables import (
     GroupMetadataKey,
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from moldau.coordinators.offsets import Committing, FetchedOffset, Offsets, OffsetToCommit, WantedOffset
 from moldau.coordinators.outcome import Outcome
 from moldau.coordinators.records import CoordinatorRecord
 from moldau.core.clock import ManualClock

@@ -2,9 +2,9 @@
 
 import pytest
 
-from moldau.coordinators import matching_allowance
-from moldau.coordinators.matching_allowance import ALLOWANCE_MS
-from moldau.coordinators.subscriptions import COMPILED_REGEXES_MAX, compiled
+from moldau.coordinators.consumer import matching_allowance
+from moldau.coordinators.consumer.matching_allowance import ALLOWANCE_MS
+from moldau.coordinators.consumer.subscriptions import COMPILED_REGEXES_MAX, compiled
 from tests.coordinators.consumer_driver import Consumer, ConsumerDriver
 
 TOPICS = {f"topic.{number:02}": 1 for number in range(20)}

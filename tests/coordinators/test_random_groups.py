@@ -9,8 +9,8 @@ from random import SystemRandom
 
 import pytest
 
-from moldau.coordinators.consumer import ConsumerGroup
-from moldau.coordinators.group import Caller
+from moldau.coordinators.consumer.group import ConsumerGroup
+from moldau.coordinators.groups.group import Caller
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest

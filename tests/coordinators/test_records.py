@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.coordinators.group_record_tables import GROUP_RECORDS, VALUE_OF_KEY, OffsetCommitKey, OffsetCommitValue
+from moldau.coordinators.groups.record_tables import GROUP_RECORDS, VALUE_OF_KEY, OffsetCommitKey, OffsetCommitValue
 from moldau.coordinators.records import CoordinatorRecord, RecordKey, encode_record
 from moldau.protocol.codec import encode
 from moldau.protocol.errors import ProtocolError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.coordinators.topic_regex import TopicRegex
+from moldau.coordinators.consumer.topic_regex import TopicRegex
 from moldau.protocol.errors import ApiError, ErrorCode
 
 PATTERNS = [

@@ -3,9 +3,9 @@
 from itertools import count
 
 from moldau.cluster.image import ClusterImage, PartitionImage, TopicImage
-from moldau.coordinators.matching_allowance import MatchingAllowance
+from moldau.coordinators.consumer.matching_allowance import MatchingAllowance
+from moldau.coordinators.groups.world import World
 from moldau.coordinators.timers import ManualTimers
-from moldau.coordinators.world import World
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import ManualClock
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.coordinator import Coordinator
 from moldau.cluster.topic_names import OFFSETS_TOPIC
-from moldau.coordinators.matching_allowance import MatchingAllowance
-from moldau.coordinators.offsets_topic import offsets_topic_settings
+from moldau.coordinators.consumer.matching_allowance import MatchingAllowance
+from moldau.coordinators.groups.offsets_topic import offsets_topic_settings
 from moldau.coordinators.timers import Timers
 from moldau.handlers.context import Services
 
 if TYPE_CHECKING:  # imported by a thread behind the start, which is 40 ms shorter so
-    from moldau.coordinators.group_shard import GroupShard
+    from moldau.coordinators.groups.shard import GroupShard
 
-SHARD_MODULE = "moldau.coordinators.group_shard"
+SHARD_MODULE = "moldau.coordinators.groups.shard"
 
 
 class GroupCoordinator(Coordinator["GroupShard"]):
@@ -26,8 +26,8 @@ class GroupCoordinator(Coordinator["GroupShard"]):
         super().__init__(loop, services, OFFSETS_TOPIC, offsets_topic_settings, self._group_shard)
 
     def _group_shard(self, timers: Timers) -> "GroupShard":
-        from moldau.coordinators.group_shard import GroupShard  # see above
-        from moldau.coordinators.world import World
+        from moldau.coordinators.groups.shard import GroupShard  # see above
+        from moldau.coordinators.groups.world import World
 
         services = self._services
         return GroupShard(

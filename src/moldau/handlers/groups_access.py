@@ -8,7 +8,7 @@ from moldau.coordinators.promise import Promise
 from moldau.protocol.errors import ApiError
 
 if TYPE_CHECKING:  # a broker without groups starts without importing what keeps them
-    from moldau.coordinators.group_shard import GroupShard
+    from moldau.coordinators.groups.shard import GroupShard
     from moldau.coordinators.outcome import Decision
 
 T = TypeVar("T")

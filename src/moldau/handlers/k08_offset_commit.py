@@ -15,7 +15,7 @@ offsets are as safe as a write with acks=all.
 from collections.abc import Iterator
 from contextlib import suppress
 
-from moldau.coordinators.offsets import Committing, OffsetToCommit
+from moldau.coordinators.groups.offsets import Committing, OffsetToCommit
 from moldau.coordinators.promise import Promise, mapped
 from moldau.handlers.authorization import GROUP, READ, TOPIC
 from moldau.handlers.context import RequestContext

@@ -17,8 +17,8 @@ from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
-from moldau.coordinators.group_shard import GroupShard
-from moldau.coordinators.offsets import FetchedOffset, WantedOffset
+from moldau.coordinators.groups.offsets import FetchedOffset, WantedOffset
+from moldau.coordinators.groups.shard import GroupShard
 from moldau.coordinators.outcome import Decision, answered
 from moldau.coordinators.promise import Promise, all_of, mapped
 from moldau.handlers.authorization import DESCRIBE, GROUP, TOPIC

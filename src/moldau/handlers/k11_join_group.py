@@ -11,8 +11,8 @@ group wait `group.initial.rebalance.delay.ms` for others. The leader gets the su
   INCONSISTENT_GROUP_PROTOCOL if no protocol is common to all.
 """
 
-from moldau.coordinators.classic_member import refusal
-from moldau.coordinators.group import Caller
+from moldau.coordinators.classic.member import refusal
+from moldau.coordinators.groups.group import Caller
 from moldau.coordinators.promise import mapped
 from moldau.handlers.authorization import GROUP, READ
 from moldau.handlers.context import RequestContext

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from moldau.cluster.image import NO_TOPIC_ID
 from moldau.cluster.placement import PARTITIONS_PER_REQUEST_MAX, USE_DEFAULT, Assignment, place_new_topic
 from moldau.cluster.topic_names import CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC
-from moldau.coordinators.offsets_topic import offsets_topic_settings
+from moldau.coordinators.groups.offsets_topic import offsets_topic_settings
 from moldau.core.config_entries import topic_entries
 from moldau.handlers.authorization import CLUSTER, CREATE, DESCRIBE_CONFIGS, TOPIC, refused
 from moldau.handlers.config_resources import check_config_count

@@ -5,7 +5,7 @@ Each group has its own result: NON_EMPTY_GROUP if it has members, GROUP_ID_NOT_F
 
 from collections.abc import Iterable
 
-from moldau.coordinators.group_shard import GroupShard
+from moldau.coordinators.groups.shard import GroupShard
 from moldau.coordinators.outcome import Decision
 from moldau.coordinators.promise import Promise, all_of, mapped
 from moldau.handlers.authorization import DELETE, GROUP

@@ -7,7 +7,7 @@ Forgets committed offsets of a group, partition by partition.
 - A partition without an offset is deleted successfully; a topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION.
 """
 
-from moldau.coordinators.group_shard import GroupShard
+from moldau.coordinators.groups.shard import GroupShard
 from moldau.coordinators.outcome import Decision
 from moldau.coordinators.promise import Promise
 from moldau.core.ids import TopicPartition

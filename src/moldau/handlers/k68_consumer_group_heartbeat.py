@@ -7,7 +7,7 @@ that is news to it, its partitions. The broker assigns: `uniform` or `range`, as
 - The assignment is in the answer when it changed, when the member joins, and when it told all about itself.
 - 0: a member without an id is given one. 1+: it comes with its own (KIP-1082), and may subscribe by a regular
   expression, which the broker resolves; one that is none is INVALID_REGULAR_EXPRESSION.
-- The heartbeat interval of an answer is shorter while the group settles (`coordinators/consumer_pace.py`), and at most
+- The heartbeat interval of an answer is shorter while the group settles (`coordinators/consumer/pace.py`), and at most
   `group.consumer.heartbeat.interval.ms`, which Kafka always names.
 - Targets are computed at most once in `group.consumer.assignment.interval.ms` (KIP-1263).
 - A group's own `consumer.*` properties hold from the next heartbeat of each member on.
@@ -16,9 +16,9 @@ Gaps: a regular expression is resolved at once and not in the background, so its
 than in Kafka.
 """
 
-from moldau.coordinators.consumer import validate_heartbeat
-from moldau.coordinators.consumer_settings import ConsumerSettings
-from moldau.coordinators.group import Caller
+from moldau.coordinators.consumer.group import validate_heartbeat
+from moldau.coordinators.consumer.settings import ConsumerSettings
+from moldau.coordinators.groups.group import Caller
 from moldau.handlers.authorization import DESCRIBE, GROUP, READ, TOPIC
 from moldau.handlers.context import RequestContext
 from moldau.handlers.pending import PendingAnswer, promised

@@ -11,11 +11,11 @@ from typing import TypeVar
 from uuid import UUID
 
 from moldau.cluster.image import ClusterImage
-from moldau.coordinators import classic_side
-from moldau.coordinators import consumer_records as records
-from moldau.coordinators.assignors import ASSIGNORS, MemberSpec
-from moldau.coordinators.consumer_answers import NOT_ASKED, assignment_told, described
-from moldau.coordinators.consumer_member import (
+from moldau.coordinators.consumer import classic_members as classic_side
+from moldau.coordinators.consumer import records
+from moldau.coordinators.consumer.answers import NOT_ASKED, assignment_told, described
+from moldau.coordinators.consumer.assignors import ASSIGNORS, MemberSpec
+from moldau.coordinators.consumer.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
@@ -24,16 +24,11 @@ from moldau.coordinators.consumer_member import (
     Reconciliation,
     Target,
 )
-from moldau.coordinators.consumer_pace import Pace
-from moldau.coordinators.consumer_settings import ConsumerSettings
-from moldau.coordinators.consumer_state import EMPTY, ConsumerState, Draft
-from moldau.coordinators.downgrade import downgraded, may_downgrade
-from moldau.coordinators.group import Caller, GroupKind, OffsetExpiry
-from moldau.coordinators.outcome import NOTHING, Decision, Outcome, answered
-from moldau.coordinators.pattern_matching import PatternMatching
-from moldau.coordinators.promise import Promise
-from moldau.coordinators.records import CoordinatorRecord
-from moldau.coordinators.subscriptions import (
+from moldau.coordinators.consumer.pace import Pace
+from moldau.coordinators.consumer.pattern_matching import PatternMatching
+from moldau.coordinators.consumer.settings import ConsumerSettings
+from moldau.coordinators.consumer.state import EMPTY, ConsumerState, Draft
+from moldau.coordinators.consumer.subscriptions import (
     ResolvedRegex,
     compiled,
     names_of,
@@ -41,7 +36,12 @@ from moldau.coordinators.subscriptions import (
     patterns_of,
     subscribed,
 )
-from moldau.coordinators.world import World
+from moldau.coordinators.groups.downgrade import downgraded, may_downgrade
+from moldau.coordinators.groups.group import Caller, GroupKind, OffsetExpiry
+from moldau.coordinators.groups.world import World
+from moldau.coordinators.outcome import NOTHING, Decision, Outcome, answered
+from moldau.coordinators.promise import Promise
+from moldau.coordinators.records import CoordinatorRecord
 from moldau.core.invariants import invariant
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse

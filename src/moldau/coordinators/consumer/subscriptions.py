@@ -6,8 +6,8 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from moldau.cluster.image import ClusterImage, TopicImage
-from moldau.coordinators.consumer_member import ConsumerMember
-from moldau.coordinators.topic_regex import TopicRegex
+from moldau.coordinators.consumer.member import ConsumerMember
+from moldau.coordinators.consumer.topic_regex import TopicRegex
 
 COMPILED_REGEXES_MAX = 50
 """Each takes a megabyte at most."""

@@ -6,8 +6,8 @@ group falls empty, and when a static member is replaced.
 
 from collections.abc import Mapping
 
-from moldau.coordinators.classic_member import ClassicMember, ClassicMembers
-from moldau.coordinators.group_record_tables import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from moldau.coordinators.classic.member import ClassicMember, ClassicMembers
+from moldau.coordinators.groups.record_tables import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from moldau.coordinators.records import CoordinatorRecord
 from moldau.protocol.messages.k11_join_group import JoinGroupRequestProtocol
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from moldau.coordinators.assignors import ASSIGNORS
+from moldau.coordinators.consumer.assignors import ASSIGNORS
 from moldau.core import group_config
 from moldau.core.broker_config import BrokerConfig, broker_key
 

@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from moldau.coordinators import consumer_records as records
-from moldau.coordinators.assignors import Partitions
-from moldau.coordinators.consumer_member import LEAVE_EPOCH, NOTHING_HELD, ConsumerMember, MemberState
-from moldau.coordinators.group_record_tables import (
+from moldau.coordinators.consumer import records
+from moldau.coordinators.consumer.assignors import Partitions
+from moldau.coordinators.consumer.member import LEAVE_EPOCH, NOTHING_HELD, ConsumerMember, MemberState
+from moldau.coordinators.consumer.subscriptions import ResolvedRegex
+from moldau.coordinators.groups.record_tables import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -28,7 +29,6 @@ from moldau.coordinators.group_record_tables import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 from moldau.coordinators.records import CoordinatorRecord
-from moldau.coordinators.subscriptions import ResolvedRegex
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 

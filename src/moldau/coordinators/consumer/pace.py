@@ -5,8 +5,8 @@ Consumers obey it, so a group that is still settling can be asked more often, an
 than a handful of additional heartbeats however long the others take, as each pause is twice the one before.
 """
 
-from moldau.coordinators.consumer_member import ConsumerMember, MemberState
-from moldau.coordinators.consumer_state import ConsumerState
+from moldau.coordinators.consumer.member import ConsumerMember, MemberState
+from moldau.coordinators.consumer.state import ConsumerState
 
 SOON_MS = 200
 

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping
 
 from moldau.cluster.image import ClusterImage
-from moldau.coordinators.consumer_member import ConsumerMember, Held
-from moldau.coordinators.consumer_state import ConsumerState
+from moldau.coordinators.consumer.member import ConsumerMember, Held
+from moldau.coordinators.consumer.state import ConsumerState
 from moldau.protocol.messages import k68_consumer_group_heartbeat as heartbeat
 from moldau.protocol.messages import k69_consumer_group_describe as describe
 

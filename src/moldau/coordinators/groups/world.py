@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from moldau.cluster.image import ClusterImage
-from moldau.coordinators.matching_allowance import MatchingAllowance
+from moldau.coordinators.consumer.matching_allowance import MatchingAllowance
 from moldau.coordinators.timers import Timers
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock

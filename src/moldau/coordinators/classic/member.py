@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from moldau.coordinators.consumer_protocol import parse_subscription
+from moldau.coordinators.classic.subscription_bytes import parse_subscription
 from moldau.coordinators.promise import Promise
 from moldau.core.invariants import invariant
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError

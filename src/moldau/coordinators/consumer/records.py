@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 
-from moldau.coordinators.assignors import Partitions
-from moldau.coordinators.consumer_member import ConsumerMember, Held
-from moldau.coordinators.group_record_tables import (
+from moldau.coordinators.consumer.assignors import Partitions
+from moldau.coordinators.consumer.member import ConsumerMember, Held
+from moldau.coordinators.consumer.subscriptions import ResolvedRegex
+from moldau.coordinators.groups.record_tables import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -22,7 +23,6 @@ from moldau.coordinators.group_record_tables import (
     TargetTopicPartitions,
 )
 from moldau.coordinators.records import CoordinatorRecord
-from moldau.coordinators.subscriptions import ResolvedRegex
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:

@@ -5,20 +5,20 @@ finds a classic group with members that it did not know, and has it rebalance.
 """
 
 from moldau.cluster.image import ClusterImage
-from moldau.coordinators import classic_records
-from moldau.coordinators.classic_member import ClassicMember, ClassicMembers
-from moldau.coordinators.consumer_member import ConsumerMember, Held
-from moldau.coordinators.consumer_protocol import (
+from moldau.coordinators.classic import records as classic_records
+from moldau.coordinators.classic.member import ClassicMember, ClassicMembers
+from moldau.coordinators.classic.subscription_bytes import (
     CONSUMER_PROTOCOL_TYPE,
     ConsumerAssignment,
     ConsumerPartitions,
     serialize_assignment,
 )
-from moldau.coordinators.consumer_settings import ConsumerSettings
-from moldau.coordinators.consumer_state import ConsumerState
-from moldau.coordinators.group_record_tables import ClassicMemberMetadata
+from moldau.coordinators.consumer.member import ConsumerMember, Held
+from moldau.coordinators.consumer.settings import ConsumerSettings
+from moldau.coordinators.consumer.state import ConsumerState
+from moldau.coordinators.groups.record_tables import ClassicMemberMetadata
+from moldau.coordinators.groups.world import World
 from moldau.coordinators.records import CoordinatorRecord
-from moldau.coordinators.world import World
 from moldau.core.broker_config import BrokerConfig
 from moldau.protocol.messages.k11_join_group import JoinGroupRequestProtocol
 

@@ -7,12 +7,12 @@ them is a record. Offsets that a transaction carries stay aside until the transa
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from moldau.coordinators.group import Group, OffsetExpiry
-from moldau.coordinators.group_record_tables import LegacyOffsetCommitKey, LegacyOffsetCommitValue, OffsetCommitKey
-from moldau.coordinators.group_record_tables import OffsetCommitValue as CommittedOffset
+from moldau.coordinators.groups.group import Group, OffsetExpiry
+from moldau.coordinators.groups.record_tables import LegacyOffsetCommitKey, LegacyOffsetCommitValue, OffsetCommitKey
+from moldau.coordinators.groups.record_tables import OffsetCommitValue as CommittedOffset
+from moldau.coordinators.groups.world import World
 from moldau.coordinators.outcome import NOTHING, Decision, Outcome, answered
 from moldau.coordinators.records import CoordinatorRecord
-from moldau.coordinators.world import World
 from moldau.core.ids import NO_PRODUCER_ID, TopicPartition
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.schema import ZERO_UUID

@@ -8,20 +8,20 @@ consumer group becomes classic again by the records it writes (`migration.py`).
 
 from collections.abc import Collection, Sequence
 
-from moldau.coordinators.classic import ClassicGroup
-from moldau.coordinators.consumer import ConsumerGroup
-from moldau.coordinators.group import NO_MEMBER_ID, Caller, Group, GroupKind
-from moldau.coordinators.group_record_tables import (
+from moldau.coordinators.classic.group import ClassicGroup
+from moldau.coordinators.consumer.group import ConsumerGroup
+from moldau.coordinators.groups.group import NO_MEMBER_ID, Caller, Group, GroupKind
+from moldau.coordinators.groups.migration import upgraded
+from moldau.coordinators.groups.record_tables import (
     ConsumerGroupMetadataKey,
     GroupMetadataKey,
     GroupMetadataValue,
     LegacyOffsetCommitKey,
     OffsetCommitKey,
 )
-from moldau.coordinators.migration import upgraded
+from moldau.coordinators.groups.world import World
 from moldau.coordinators.outcome import Decision, Outcome, answered
 from moldau.coordinators.records import CoordinatorRecord, RecordValue
-from moldau.coordinators.world import World
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from moldau.cluster.image import ClusterImage
-from moldau.coordinators.consumer_member import ConsumerMember, MemberState
-from moldau.coordinators.consumer_protocol import (
+from moldau.coordinators.classic.subscription_bytes import (
     CONSUMER_PROTOCOL_TYPE,
     ConsumerSubscription,
     parse_subscription,
 )
-from moldau.coordinators.consumer_state import ConsumerState, Draft
-from moldau.coordinators.downgrade import assignment_bytes, may_downgrade
-from moldau.coordinators.group import NO_MEMBER_ID, Caller
-from moldau.coordinators.group_record_tables import ClassicMemberMetadata, ClassicProtocol
+from moldau.coordinators.consumer.member import ConsumerMember, MemberState
+from moldau.coordinators.consumer.state import ConsumerState, Draft
+from moldau.coordinators.groups.downgrade import assignment_bytes, may_downgrade
+from moldau.coordinators.groups.group import NO_MEMBER_ID, Caller
+from moldau.coordinators.groups.record_tables import ClassicMemberMetadata, ClassicProtocol
 from moldau.coordinators.outcome import Decision, answered
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
 from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -34,7 +34,7 @@ from moldau.protocol.messages.k13_leave_group import (
 from moldau.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 
 if TYPE_CHECKING:
-    from moldau.coordinators.consumer import ConsumerGroup
+    from moldau.coordinators.consumer.group import ConsumerGroup
 
 MEMBER_ID_IS_REQUIRED = 4  # KIP-394
 

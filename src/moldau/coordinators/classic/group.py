@@ -13,18 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
-from moldau.coordinators import classic_records
-from moldau.coordinators.classic_answers import describe, join_answer, replacement_answer, sync_answer
-from moldau.coordinators.classic_member import ClassicMember, ClassicMembers, refusal
-from moldau.coordinators.classic_state import TRANSITIONS, ClassicState, check_transition
-from moldau.coordinators.classic_timers import ClassicTimers
-from moldau.coordinators.consumer_protocol import CONSUMER_PROTOCOL_TYPE
-from moldau.coordinators.group import NO_MEMBER_ID, Caller, GroupKind, OffsetExpiry
-from moldau.coordinators.group_record_tables import GroupMetadataValue
+from moldau.coordinators.classic import records as classic_records
+from moldau.coordinators.classic.answers import describe, join_answer, replacement_answer, sync_answer
+from moldau.coordinators.classic.member import ClassicMember, ClassicMembers, refusal
+from moldau.coordinators.classic.state import TRANSITIONS, ClassicState, check_transition
+from moldau.coordinators.classic.subscription_bytes import CONSUMER_PROTOCOL_TYPE
+from moldau.coordinators.classic.timers import ClassicTimers
+from moldau.coordinators.groups.group import NO_MEMBER_ID, Caller, GroupKind, OffsetExpiry
+from moldau.coordinators.groups.record_tables import GroupMetadataValue
+from moldau.coordinators.groups.world import World
 from moldau.coordinators.outcome import NOTHING, Decision, Outcome, answered
 from moldau.coordinators.promise import Promise
 from moldau.coordinators.records import CoordinatorRecord
-from moldau.coordinators.world import World
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -46,7 +46,7 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 
 class ClassicGroup:
-    """See `coordinators/group.py` for the methods that both kinds of group have."""
+    """See `coordinators/groups/group.py` for the methods that both kinds of group have."""
 
     kind = GroupKind.CLASSIC
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from moldau.coordinators.assignors import Partitions
-from moldau.coordinators.group_record_tables import (
+from moldau.coordinators.consumer.assignors import Partitions
+from moldau.coordinators.groups.record_tables import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,

@@ -8,9 +8,9 @@ takes longer gets its topics with a later heartbeat, as it does from Kafka, whic
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from moldau.coordinators.consumer.subscriptions import compiled
+from moldau.coordinators.groups.world import World
 from moldau.coordinators.outcome import Outcome
-from moldau.coordinators.subscriptions import compiled
-from moldau.coordinators.world import World
 
 MATCHING = "consumer-matching"
 

@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from moldau.coordinators.classic_member import ClassicMember, ClassicMembers
-from moldau.coordinators.classic_state import ClassicState
+from moldau.coordinators.classic.member import ClassicMember, ClassicMembers
+from moldau.coordinators.classic.state import ClassicState
 from moldau.protocol.messages.k11_join_group import JoinGroupResponse, JoinGroupResponseMember
 from moldau.protocol.messages.k14_sync_group import SyncGroupResponse
 from moldau.protocol.messages.k15_describe_groups import DescribedGroup, DescribedGroupMember

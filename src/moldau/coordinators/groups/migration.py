@@ -9,16 +9,16 @@ Down, in `downgrade`: the last member of the consumer protocol has left, and the
 from collections.abc import Iterator
 
 from moldau.cluster.image import ClusterImage
-from moldau.coordinators import consumer_records as records
-from moldau.coordinators.classic import ClassicGroup
-from moldau.coordinators.classic_member import ClassicMember
-from moldau.coordinators.consumer_member import ConsumerMember
-from moldau.coordinators.consumer_protocol import parse_assignment, parse_subscription
-from moldau.coordinators.consumer_settings import ConsumerSettings
-from moldau.coordinators.group_record_tables import ClassicMemberMetadata, ClassicProtocol
+from moldau.coordinators.classic.group import ClassicGroup
+from moldau.coordinators.classic.member import ClassicMember
+from moldau.coordinators.classic.subscription_bytes import parse_assignment, parse_subscription
+from moldau.coordinators.consumer import records
+from moldau.coordinators.consumer.member import ConsumerMember
+from moldau.coordinators.consumer.settings import ConsumerSettings
+from moldau.coordinators.consumer.subscriptions import names_of_all, subscribed
+from moldau.coordinators.groups.record_tables import ClassicMemberMetadata, ClassicProtocol
+from moldau.coordinators.groups.world import World
 from moldau.coordinators.records import CoordinatorRecord
-from moldau.coordinators.subscriptions import names_of_all, subscribed
-from moldau.coordinators.world import World
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
 
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from moldau.coordinators.group_record_tables import GROUP_RECORDS
-from moldau.coordinators.groups import Groups
-from moldau.coordinators.offsets import Offsets
+from moldau.coordinators.groups.groups import Groups
+from moldau.coordinators.groups.offsets import Offsets
+from moldau.coordinators.groups.record_tables import GROUP_RECORDS
+from moldau.coordinators.groups.world import World
 from moldau.coordinators.outcome import Outcome
 from moldau.coordinators.records import CoordinatorRecord
 from moldau.coordinators.shard import CoordinatorShard
 from moldau.coordinators.timers import Timers
-from moldau.coordinators.world import World
 from moldau.core.ids import NO_PRODUCER_ID
 
 
