@@ -82,7 +82,7 @@ bench-pipelines: setup tools .tools/streams/.installed ## Spark reading Moldau a
 	$(BIN)/python -m bench.pipelines --check $(ARGS)
 
 docs: setup ## make docs/compatibility.md, docs/configuration.md and the tables of docs/pipelines.md again, from the code
-	$(BIN)/python -m moldau.handlers.compatibility > docs/compatibility.md
+	$(BIN)/python -m moldau.requests.compatibility_page > docs/compatibility.md
 	$(BIN)/python -m moldau.core.configuration_page > docs/configuration.md
 	$(BIN)/python -m moldau.pipelines.page docs/pipelines.md
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-from moldau.handlers import registry
 from moldau.protocol.apis import find
+from moldau.requests import registry
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "moldau"
@@ -32,7 +32,7 @@ LARGER_FILES: dict[str, int] = {}
 
 WALL = {
     "core/clock": "the clock itself",
-    "handlers/turns": "how long a turn of the loop has lasted is measured where it is spent",
+    "requests/turns": "how long a turn of the loop has lasted is measured where it is spent",
     "cluster/embedded/store": "waits for a lease to run out where there is no loop to wait in",
     "cluster/zookeeper/store": "kazoo's sockets and sessions live in real time",
     "log/compaction/process": "a process of its own, which holds itself to a rate",
@@ -45,8 +45,8 @@ TASKS = {
     "cluster/embedded/store": "looks for changes of other processes, and keeps the lease from a thread",
     "cluster/zookeeper/store": "kazoo's client is stopped in a thread, as it may take its time",
     "handlers/k00_produce": "an append whose records are opened in a thread goes on when its client is gone",
-    "handlers/pending": "the one place where a handler's coroutine becomes a task, which its connection cancels",
-    "handlers/produce_repeats": "the same for the fast path",
+    "requests/pending": "the one place where a handler's coroutine becomes a task, which its connection cancels",
+    "fastpath/produce": "the same for the fast path",
 }
 RANDOM: Mapping[str, str] = {}
 BANNED: Mapping[str, tuple[re.Pattern[str], Mapping[str, str]]] = {

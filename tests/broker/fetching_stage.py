@@ -14,13 +14,13 @@ from moldau.core.clock import SystemClock
 from moldau.core.ids import TopicPartition
 from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
-from moldau.handlers.context import Services
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k01_fetch import PartitionData
 from moldau.replication.durability import Durability
 from moldau.replication.follower import FollowedPartition
 from moldau.replication.throttle import Throttle
+from moldau.requests.context import Services
 from tests.broker.fake_leader import PATIENCE_S, FakeLeader
 from tests.log.helpers import append, batch
 

@@ -9,7 +9,6 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from moldau.handlers import registry
 from moldau.protocol import codec
 from moldau.protocol.apis import find, request_type
 from moldau.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -19,6 +18,7 @@ from moldau.protocol.schema import RECORDS, STRING, UUID, Array, Field, Message,
 from moldau.records.batch import Record, build_batch
 from moldau.records.compression import Codec
 from moldau.records.legacy import build_message_set
+from moldau.requests import registry
 from tests.broker.raw import request_frame
 
 FRAME_BYTES_MAX = 1 << 20

@@ -12,11 +12,11 @@ import pytest
 
 from moldau.broker.cleaner import ChildProcess, Cleaning
 from moldau.core.real_files import RealFiles
-from moldau.handlers.context import Services
 from moldau.log.compaction.cleaner import clean
 from moldau.log.compaction.job import CleaningError, CleanJob, CleanResult, CorruptLogError
 from moldau.log.log import Log
 from moldau.records.batch import Record, build_batch, iter_records, split_batches
+from moldau.requests.context import Services
 from moldau.testing import async_broker
 
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "8000", "min.cleanable.dirty.ratio": "0.1"}

@@ -10,8 +10,8 @@ import pytest
 from moldau.broker.connection import REQUESTS_IN_FLIGHT_MAX, Connection
 from moldau.broker.dispatch import Answer, Dispatcher
 from moldau.broker.receive_buffers import KEPT_MAX, Inputs
-from moldau.handlers.pending import PendingAnswer
 from moldau.protocol.errors import ProtocolError
+from moldau.requests.pending import PendingAnswer
 from tests.broker.transports import Owner, Transport
 
 LATER, UNDECIDED, REFUSED, UNANSWERED = b"later", b"undecided", b"refused", b"unanswered"

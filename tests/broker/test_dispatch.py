@@ -7,13 +7,13 @@ from typing import NoReturn
 import pytest
 
 from moldau.broker.dispatch import Dispatcher, Peer
-from moldau.handlers import registry
 from moldau.protocol import codec
 from moldau.protocol.errors import ErrorCode, ProtocolError
 from moldau.protocol.framing import Frame
 from moldau.protocol.messages.k02_list_offsets import ListOffsetsRequest
 from moldau.protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
 from moldau.protocol.schema import Message
+from moldau.requests import registry
 from tests.broker.raw import request_frame
 from tests.handlers.conftest import World
 from tests.handlers.replicated import joined

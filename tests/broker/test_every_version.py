@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from moldau.handlers import registry
 from moldau.protocol import codec
 from moldau.protocol.apis import find, request_type, response_type
 from moldau.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -20,6 +19,7 @@ from moldau.protocol.messages.k23_offset_for_leader_epoch import (
 from moldau.protocol.schema import Message
 from moldau.records.batch import Record, build_batch
 from moldau.records.legacy import build_message_set
+from moldau.requests import registry
 from moldau.testing import BrokerInThread, broker
 from tests.broker.raw import RawClient, request_frame
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from moldau.handlers import registry
 from moldau.protocol import codec
 from moldau.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from moldau.protocol.messages.k18_api_versions import ApiVersionsRequest
@@ -25,6 +24,7 @@ from moldau.protocol.messages.k19_create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from moldau.requests import registry
 from tests.broker.hostile_frames import (
     COMPACTED,
     DOOMED,

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from moldau.broker.watchdog import Watchdog
-from moldau.handlers.pieces import Pieces
 from moldau.protocol import codec
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -22,6 +21,7 @@ from moldau.protocol.messages.k32_describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
+from moldau.requests.pieces import Pieces
 from moldau.testing import BrokerInThread, broker
 from tests.broker.raw import RawClient, request_frame
 

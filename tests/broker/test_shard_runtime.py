@@ -24,12 +24,12 @@ from moldau.core.clock import ManualClock
 from moldau.core.ids import TopicPartition
 from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
-from moldau.handlers.context import Services
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import EndTxnMarker, Record, build_batch, build_end_txn_marker, split_batches
 from moldau.replication.durability import Durability
 from moldau.replication.partition import Partition
+from moldau.requests.context import Services
 from tests.committers import ManualDisk
 
 PRODUCER = 5

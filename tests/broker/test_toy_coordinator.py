@@ -10,8 +10,8 @@ import pytest
 
 from moldau.broker.coordinator import Coordinator
 from moldau.coordinators.outcome import Decision
-from moldau.handlers.groups_access import awaited
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.requests.groups_access import awaited
 from moldau.testing.brokers import BrokerInThread
 from moldau.testing.clusters import ClusterInThread, cluster
 from tests.broker.toy_locks import TOPIC, LockShard, settings

@@ -12,8 +12,8 @@ import pytest
 from moldau.broker.tasks import Periodic
 from moldau.broker.watchdog import STALL_MS_MAX, Stall, Watchdog
 from moldau.handlers import k16_list_groups
-from moldau.handlers.context import RequestContext
 from moldau.protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
+from moldau.requests.context import RequestContext
 from moldau.testing import broker
 from tests.broker.raw import RawClient
 

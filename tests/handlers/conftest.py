@@ -18,9 +18,6 @@ from moldau.core.clock import ManualClock
 from moldau.core.ids import BrokerId
 from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
-from moldau.handlers import registry
-from moldau.handlers.context import RequestContext, Services
-from moldau.handlers.pending import PendingAnswer
 from moldau.log.log import Log
 from moldau.log.manager import LogManager
 from moldau.protocol import codec
@@ -34,6 +31,9 @@ from moldau.protocol.schema import Message
 from moldau.records.batch import Record, build_batch
 from moldau.replication.durability import Durability
 from moldau.replication.replicas import Replicas
+from moldau.requests import registry
+from moldau.requests.context import RequestContext, Services
+from moldau.requests.pending import PendingAnswer
 from tests.committers import NothingToCommit
 
 BROKER_ID = BrokerId(1)

@@ -1,6 +1,6 @@
 """An authorizer that denies what a test chooses."""
 
-from moldau.handlers.authorization import Operation, Principal, Resource
+from moldau.requests.authorization import Operation, Principal, Resource
 
 Right = tuple[Operation, Resource]
 

@@ -7,9 +7,6 @@ from typing import Any
 from moldau.broker.dispatch import Dispatcher, Peer
 from moldau.cluster.image import BrokerInfo, Endpoint
 from moldau.core.files import FileRegion
-from moldau.handlers import registry
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import PendingAnswer
 from moldau.protocol import codec
 from moldau.protocol.apis import response_type
 from moldau.protocol.framing import response_prefix
@@ -27,6 +24,9 @@ from moldau.protocol.messages.k19_create_topics import CreatableReplicaAssignmen
 from moldau.protocol.schema import Message
 from moldau.records.batch import Record, build_batch
 from moldau.replication.partition import Partition
+from moldau.requests import registry
+from moldau.requests.context import RequestContext
+from moldau.requests.pending import PendingAnswer
 from tests.handlers.conftest import World
 
 FETCH_VERSION = 17

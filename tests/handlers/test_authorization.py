@@ -6,26 +6,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from moldau.handlers import registry
-from moldau.handlers.authorization import (
-    ALTER,
-    ALTER_CONFIGS,
-    CLUSTER,
-    CLUSTER_ACTION,
-    CREATE,
-    DELETE,
-    DESCRIBE,
-    DESCRIBE_CONFIGS,
-    GROUP,
-    IDEMPOTENT_WRITE,
-    NEEDED,
-    OPERATIONS,
-    READ,
-    TOPIC,
-    TRANSACTIONAL_ID,
-    WRITE,
-)
-from moldau.handlers.config_resources import ResourceType
 from moldau.protocol.errors import ErrorCode, ProtocolError
 from moldau.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -96,6 +76,26 @@ from moldau.protocol.messages.k75_describe_topic_partitions import DescribeTopic
 from moldau.protocol.messages.k75_describe_topic_partitions import TopicRequest as DescribedTopic
 from moldau.protocol.schema import Message
 from moldau.records.batch import Record, build_batch
+from moldau.requests import registry
+from moldau.requests.authorization import (
+    ALTER,
+    ALTER_CONFIGS,
+    CLUSTER,
+    CLUSTER_ACTION,
+    CREATE,
+    DELETE,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    GROUP,
+    IDEMPOTENT_WRITE,
+    NEEDED,
+    OPERATIONS,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+)
+from moldau.requests.config_resources import ResourceType
 from tests.handlers.conftest import World
 from tests.handlers.denying import Deny, Right
 

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from moldau.handlers.compatibility import render
+from moldau.requests.compatibility_page import render
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
 

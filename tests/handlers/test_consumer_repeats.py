@@ -8,8 +8,7 @@ from random import Random
 import pytest
 
 from moldau.broker.dispatch import Answer, Dispatcher, Peer
-from moldau.handlers.consumer_repeats import VERSION_MIN, ConsumerFetch
-from moldau.handlers.pending import PendingAnswer
+from moldau.fastpath.consumer_fetch import VERSION_MIN, ConsumerFetch
 from moldau.protocol import codec
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from moldau.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -19,6 +18,7 @@ from moldau.protocol.messages.k21_delete_records import (
     DeleteRecordsTopic,
 )
 from moldau.records.batch import EndTxnMarker, Record, build_batch, build_end_txn_marker
+from moldau.requests.pending import PendingAnswer
 from tests.handlers.conftest import World
 
 NEWEST = 18

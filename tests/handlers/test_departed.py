@@ -2,9 +2,9 @@
 
 from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint
 from moldau.core.clock import ManualClock
-from moldau.handlers.departed import LISTED_MS, Departed
 from moldau.protocol.messages.k03_metadata import MetadataRequest
 from moldau.protocol.messages.k60_describe_cluster import DescribeClusterRequest
+from moldau.requests.recent_brokers import LISTED_MS, Departed
 from tests.handlers.conftest import World
 
 

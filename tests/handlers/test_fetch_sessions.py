@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from moldau.handlers.fetch_sessions import EVICTION_MS, FetchSessions
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from moldau.requests.fetch_sessions import EVICTION_MS, FetchSessions
 
 VERSION = 12
 SLOTS = 3

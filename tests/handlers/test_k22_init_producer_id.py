@@ -2,9 +2,9 @@
 
 import pytest
 
-from moldau.handlers.producer_ids import ProducerIds
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k22_init_producer_id import InitProducerIdRequest
+from moldau.requests.producer_ids import ProducerIds
 from tests.handlers.conftest import World
 
 NOTHING = (-1, -1)

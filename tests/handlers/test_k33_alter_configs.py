@@ -2,9 +2,9 @@
 
 import pytest
 
-from moldau.handlers.config_resources import ResourceType
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k33_alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from moldau.requests.config_resources import ResourceType
 from tests.handlers.conftest import World
 
 TOPIC, BROKER, LOGGER = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from moldau.handlers.config_resources import ResourceType
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k44_incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from moldau.requests.config_resources import ResourceType
 from tests.handlers.conftest import World
 
 TOPIC, BROKER, LOGGER = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from moldau.coordinators.promise import Promise
-from moldau.handlers import registry
-from moldau.handlers.pending import PendingAnswer, awaited, fetched, holds_order, promised, undecided
 from moldau.protocol.messages.k12_heartbeat import HeartbeatResponse
 from moldau.protocol.schema import Message, RecordData
 from moldau.replication.delayed import DelayedFetch
+from moldau.requests import registry
+from moldau.requests.pending import PendingAnswer, awaited, fetched, holds_order, promised, undecided
 
 MESSAGE = HeartbeatResponse(error_code=7)
 WAIT_MS = 60_000

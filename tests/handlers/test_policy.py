@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from moldau.broker.dispatch import Dispatcher, Peer
-from moldau.handlers.authorization import ANONYMOUS, CLUSTER, CLUSTER_ACTION, READ, TOPIC, WRITE, Principal
-from moldau.handlers.context import RequestContext
 from moldau.protocol import codec
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from moldau.protocol.messages.k16_list_groups import ListGroupsRequest
 from moldau.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.schema import Message
+from moldau.requests.authorization import ANONYMOUS, CLUSTER, CLUSTER_ACTION, READ, TOPIC, WRITE, Principal
+from moldau.requests.context import RequestContext
 from tests.broker.raw import request_frame
 from tests.handlers.conftest import World
 from tests.handlers.denying import Deny

@@ -10,13 +10,13 @@ from random import Random
 import pytest
 
 from moldau.broker.dispatch import Answer, Dispatcher, Peer
-from moldau.handlers.pending import PendingAnswer
-from moldau.handlers.produce_repeats import KNOWN_MAX, VERSION_MIN
+from moldau.fastpath.produce import KNOWN_MAX, VERSION_MIN
 from moldau.protocol import codec
 from moldau.protocol.errors import ErrorCode, ProtocolError
 from moldau.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from moldau.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.records.batch import Record, build_batch
+from moldau.requests.pending import PendingAnswer
 from tests.handlers.conftest import World
 from tests.records.produce_cases import changed
 

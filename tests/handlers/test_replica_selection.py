@@ -4,8 +4,8 @@ import pytest
 
 from moldau.cluster.image import BrokerInfo, ClusterImage
 from moldau.core.clock import ManualClock
-from moldau.handlers.replica_selection import preferred_read_replica
 from moldau.replication.partition import Partition
+from moldau.requests.replica_selection import preferred_read_replica
 from tests.log.helpers import append, batch, memory_log
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"

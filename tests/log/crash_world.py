@@ -19,7 +19,6 @@ from moldau.core.faulty_files import FaultyFiles, Stopped
 from moldau.core.files import Files
 from moldau.core.ids import TopicPartition
 from moldau.core.topic_config import TopicConfig
-from moldau.handlers.context import Services
 from moldau.log.compaction.cleaner import clean
 from moldau.log.compaction.job import CleaningError, CleanJob, CleanResult
 from moldau.log.log import Log
@@ -28,6 +27,7 @@ from moldau.log.retention import expired_count
 from moldau.protocol.errors import ApiError
 from moldau.records.batch import Record, build_batch, iter_records
 from moldau.records.validate import prepare_own_batch
+from moldau.requests.context import Services
 from tests.log.helpers import NOW_MS, batches
 
 PARTITION = TopicPartition("events", 3)

@@ -29,9 +29,6 @@ from moldau.core.files import FileRegion
 from moldau.core.ids import BrokerId, TopicPartition
 from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
-from moldau.handlers import registry
-from moldau.handlers.context import RequestContext, Services
-from moldau.handlers.pending import PendingAnswer
 from moldau.log.log import Log
 from moldau.log.manager import LogManager
 from moldau.protocol import codec
@@ -40,6 +37,9 @@ from moldau.protocol.framing import SIZE_BYTES
 from moldau.protocol.schema import Message
 from moldau.replication.durability import Durability
 from moldau.replication.replicas import Replicas
+from moldau.requests import registry
+from moldau.requests.context import RequestContext, Services
+from moldau.requests.pending import PendingAnswer
 
 TOPIC = "t"
 TOPIC_ID = b"0123456789abcdef"

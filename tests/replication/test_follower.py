@@ -9,13 +9,13 @@ from moldau.core.clock import ManualClock
 from moldau.core.ids import TopicPartition
 from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
-from moldau.handlers.divergence import diverging_epoch
 from moldau.log.leader_epochs import EpochStart
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import CorruptBatchError, split_batches
 from moldau.replication.follower import FollowedPartition
 from moldau.replication.throttle import Throttle, is_throttled
+from moldau.requests.divergence import diverging_epoch
 from tests.log.helpers import NOW_MS, append, batch, idempotent, marker, offsets, small_segments, transactional
 
 TOPIC_ID = bytes(range(16))

@@ -12,11 +12,11 @@ from itertools import groupby
 from moldau.cluster.admin_tree import AdminRequests, Partition
 from moldau.cluster.elections import preferred
 from moldau.cluster.image import ClusterImage
-from moldau.handlers.context import Services
 from moldau.handlers.k43_elect_leaders import elect_leaders
 from moldau.handlers.k45_alter_partition_reassignments import reassign
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k45_alter_partition_reassignments import ReassignablePartition, ReassignableTopic
+from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 

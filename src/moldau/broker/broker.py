@@ -51,13 +51,13 @@ from moldau.core.invariants import InvariantError
 from moldau.core.listeners import Listener
 from moldau.core.real_files import RealFiles
 from moldau.core.topic_config import TopicConfig
-from moldau.handlers.context import Services
 from moldau.log.data_directory import DirectoryError
 from moldau.log.log import Log
 from moldau.log.manager import LogManager
 from moldau.protocol.errors import ApiError
 from moldau.replication.durability import Durability
 from moldau.replication.replicas import Replicas
+from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ from typing import Protocol
 
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.files import Files
-from moldau.handlers.context import Services
 from moldau.log.compaction.job import (
     ENTRY_BYTES,
     CleaningError,
@@ -32,6 +31,7 @@ from moldau.log.compaction.policy import Cleanable, clean_job, cleanable
 from moldau.log.log import Log
 from moldau.log.segment import CLEANED_SUFFIX
 from moldau.protocol.errors import ApiError
+from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 

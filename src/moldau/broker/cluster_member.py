@@ -21,7 +21,7 @@ from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage
 from moldau.cluster.image_listeners import ImageListener
 from moldau.cluster.store import MetadataStore
 from moldau.core.ids import TopicPartition
-from moldau.handlers.context import Services
+from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 

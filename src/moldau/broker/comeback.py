@@ -24,7 +24,7 @@ from moldau.cluster.restorer import Claim
 from moldau.cluster.store import StoreError
 from moldau.cluster.znodes import LogEnd
 from moldau.core.ids import TopicPartition
-from moldau.handlers.context import Services
+from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from typing import Protocol, cast
 from moldau.broker.dispatch import Dispatcher, Peer, chunks_of
 from moldau.broker.receive_buffers import INPUT_BYTES, Inputs
 from moldau.broker.sender import Chunk, Sender
-from moldau.handlers.pending import PendingAnswer
 from moldau.protocol.errors import ProtocolError
 from moldau.protocol.framing import COPY_BYTES_MAX, SIZE_BYTES, Frame, FrameReader
+from moldau.requests.pending import PendingAnswer
 
 log = logging.getLogger(__name__)
 

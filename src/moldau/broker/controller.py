@@ -18,7 +18,7 @@ from moldau.cluster.elections import imbalanced
 from moldau.cluster.image import NO_LEADER, NO_TOPIC_ID, BrokerInfo, ClusterImage, TopicImage
 from moldau.cluster.metadata import Conflict
 from moldau.cluster.store import SessionLost, StoreError, StoreUnavailable
-from moldau.handlers.context import Services
+from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from moldau.coordinators.shard import CoordinatorShard
 from moldau.coordinators.timers import Timers
 from moldau.coordinators.topic_settings import TopicSettings
 from moldau.core.broker_config import BrokerConfig
-from moldau.handlers.context import Services
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 

@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 
 from moldau.broker.long_requests import ERROR_OF_OURS, LongRequest, LongRequests, long_answer, server_error
 from moldau.broker.sender import Chunk
-from moldau.handlers import registry
-from moldau.handlers.authorization import ANONYMOUS, Principal
-from moldau.handlers.context import RequestContext, Services
-from moldau.handlers.pending import PendingAnswer
-from moldau.handlers.pieces import Pieces
-from moldau.handlers.policy import Observer
 from moldau.protocol import codec
 from moldau.protocol.apis import API_VERSIONS, find, request_type
 from moldau.protocol.errors import ErrorCode, ProtocolError, TooManyElements
 from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, Frame, parse_request_header, responder
 from moldau.protocol.schema import Message
+from moldau.requests import registry
+from moldau.requests.authorization import ANONYMOUS, Principal
+from moldau.requests.context import RequestContext, Services
+from moldau.requests.pending import PendingAnswer
+from moldau.requests.pieces import Pieces
+from moldau.requests.policy import Observer
 
 log = logging.getLogger(__name__)
 

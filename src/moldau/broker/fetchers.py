@@ -10,9 +10,9 @@ from typing import NamedTuple
 from moldau.broker.leader_fetcher import LeaderFetcher
 from moldau.cluster.image import ClusterImage
 from moldau.core.ids import TopicPartition
-from moldau.handlers.context import Services
 from moldau.replication.fetch_plan import Fetch
 from moldau.replication.follower import FollowedPartition
+from moldau.requests.context import Services
 
 
 class _Following(NamedTuple):

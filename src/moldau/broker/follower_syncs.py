@@ -13,10 +13,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from moldau.handlers.context import Services
 from moldau.log.log import Log
 from moldau.replication.durability import ACKS_ALL
 from moldau.replication.fetch_plan import Fetch, FetchPlan
+from moldau.requests.context import Services
 
 SYNC_AWAITED_S = 0.01
 

@@ -9,7 +9,7 @@ from moldau.cluster.topic_names import OFFSETS_TOPIC
 from moldau.coordinators.consumer.matching_allowance import MatchingAllowance
 from moldau.coordinators.groups.offsets_topic import offsets_topic_settings
 from moldau.coordinators.timers import Timers
-from moldau.handlers.context import Services
+from moldau.requests.context import Services
 
 if TYPE_CHECKING:  # imported by a thread behind the start, which is 40 ms shorter so
     from moldau.coordinators.groups.shard import GroupShard

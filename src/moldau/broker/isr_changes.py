@@ -15,8 +15,8 @@ from moldau.cluster.image import ClusterImage
 from moldau.cluster.metadata import Conflict
 from moldau.cluster.store import SessionLost, StoreUnavailable
 from moldau.core.invariants import InvariantError
-from moldau.handlers.context import Services
 from moldau.replication.partition import Partition
+from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 

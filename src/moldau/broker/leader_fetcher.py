@@ -21,7 +21,6 @@ from moldau.cluster.image import ClusterImage, Endpoint, TopicImage
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.config import parse_list
 from moldau.core.ids import TopicPartition
-from moldau.handlers.context import Services
 from moldau.protocol import codec
 from moldau.protocol.apis import FETCH
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
@@ -35,6 +34,7 @@ from moldau.protocol.messages.k02_list_offsets import (
 )
 from moldau.replication.fetch_plan import NO_SESSION, Fetch, FetchPlan
 from moldau.replication.throttle import is_throttled
+from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 

@@ -13,16 +13,16 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, cast
 
 from moldau.broker.sender import Chunk
-from moldau.handlers import registry
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import PendingAnswer
-from moldau.handlers.pieces import Pieces, refused
-from moldau.handlers.turns import Turns
 from moldau.protocol import codec
 from moldau.protocol.apis import request_type, response_type
 from moldau.protocol.errors import ErrorCode, ProtocolError
 from moldau.protocol.framing import Frame, respond_in_steps
 from moldau.protocol.schema import Message, Struct
+from moldau.requests import registry
+from moldau.requests.context import RequestContext
+from moldau.requests.pending import PendingAnswer
+from moldau.requests.pieces import Pieces, refused
+from moldau.requests.turns import Turns
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from moldau.cluster import znodes
 from moldau.cluster.image import BrokerInfo
 from moldau.cluster.store import MetadataStore, NoNode, SessionLost, SessionState, StoreError, StoreUnavailable
 from moldau.core.ids import TopicPartition
-from moldau.handlers.context import Services
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 

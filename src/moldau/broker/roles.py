@@ -19,14 +19,14 @@ from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicI
 from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
-from moldau.handlers.context import Services
-from moldau.handlers.topics import is_internal
 from moldau.log.log import Log
 from moldau.log.manager import RefusedForNow
 from moldau.protocol.errors import ApiError
 from moldau.replication.follower import FollowedPartition
 from moldau.replication.partition import IsrChanges, Partition
 from moldau.replication.replica import Replica
+from moldau.requests.context import Services
+from moldau.requests.topic_lookup import is_internal
 
 log = logging.getLogger(__name__)
 

@@ -23,13 +23,13 @@ from moldau.coordinators.shard import CoordinatorShard
 from moldau.coordinators.timers import Expire, Timers
 from moldau.coordinators.topic_settings import TopicSettings
 from moldau.core.invariants import InvariantError
-from moldau.handlers.context import Services
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
 from moldau.records.batch import BatchHeader, Record, build_batch, iter_records, read_end_txn_marker, split_batches
 from moldau.replication.delayed import when_committed
 from moldau.replication.durability import ACKS_ALL
 from moldau.replication.partition import Partition
+from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import logging
 from moldau.broker.registration import Registration
 from moldau.cluster.image import ClusterImage
 from moldau.core.ids import TopicPartition
-from moldau.handlers.context import Services
+from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 

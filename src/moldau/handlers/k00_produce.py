@@ -21,14 +21,7 @@ from collections.abc import Awaitable, Generator
 from typing import NamedTuple, cast
 
 from moldau.cluster.topic_names import INTERNAL_TOPICS
-from moldau.handlers import authorization
-from moldau.handlers.authorization import TOPIC, TRANSACTIONAL_ID, WRITE
-from moldau.handlers.context import RequestContext, Services
-from moldau.handlers.opening import append_opened
-from moldau.handlers.pending import PendingAnswer, awaited, undecided
-from moldau.handlers.pieces import Pieces
-from moldau.handlers.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
-from moldau.handlers.produce_repeats import NO_ACKS, VERSION_MIN, ProduceRepeats, Respond
+from moldau.fastpath.produce import NO_ACKS, VERSION_MIN, ProduceRepeats, Respond
 from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
 from moldau.protocol.messages.k00_produce import (
@@ -42,6 +35,13 @@ from moldau.records.validate import RecordsToOpen
 from moldau.replication.delayed import DelayedCommit, Failures
 from moldau.replication.durability import ACKS_ALL
 from moldau.replication.partition import Partition
+from moldau.requests import authorization
+from moldau.requests.authorization import TOPIC, TRANSACTIONAL_ID, WRITE
+from moldau.requests.context import RequestContext, Services
+from moldau.requests.opener import append_opened
+from moldau.requests.pending import PendingAnswer, awaited, undecided
+from moldau.requests.pieces import Pieces
+from moldau.requests.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
 
 ACKS = (ACKS_ALL, NO_ACKS, 1)
 

@@ -26,19 +26,10 @@ from typing import cast
 
 from moldau.cluster.changes import chunks
 from moldau.core.files import FileRegion
-from moldau.handlers import replica_fetch
-from moldau.handlers.authorization import CLUSTER, CLUSTER_ACTION, READ, TOPIC, refused
-from moldau.handlers.consumer_repeats import VERSION_MIN as CONSUMER_FETCH_VERSION_MIN
-from moldau.handlers.consumer_repeats import ConsumerRepeats, Respond
-from moldau.handlers.context import RequestContext
-from moldau.handlers.current_leaders import WRONG_LEADER, leader_endpoint, leader_of
-from moldau.handlers.divergence import NO_DIVERGENCE, diverging_epoch
-from moldau.handlers.fetch_sessions import FETCH_BY_TOPIC_ID, NO_SESSION, FetchSession, Plan, Wanted
-from moldau.handlers.pending import PendingAnswer, fetched, undecided
-from moldau.handlers.replica_repeats import VERSION as REPLICA_FETCH_VERSION
-from moldau.handlers.replica_repeats import ReplicaRepeats
-from moldau.handlers.replica_selection import THE_LEADER, preferred_read_replica
-from moldau.handlers.turns import Turns
+from moldau.fastpath.consumer_fetch import VERSION_MIN as CONSUMER_FETCH_VERSION_MIN
+from moldau.fastpath.consumer_fetch import ConsumerRepeats, Respond
+from moldau.fastpath.replica_fetch import VERSION as REPLICA_FETCH_VERSION
+from moldau.fastpath.replica_fetch import ReplicaRepeats
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.framing import Frame
 from moldau.protocol.messages.k01_fetch import (
@@ -55,6 +46,15 @@ from moldau.records.legacy import DownConversion
 from moldau.replication.delayed import DelayedFetch
 from moldau.replication.partition import Partition
 from moldau.replication.replica import Replica
+from moldau.requests import replica_fetch
+from moldau.requests.authorization import CLUSTER, CLUSTER_ACTION, READ, TOPIC, refused
+from moldau.requests.context import RequestContext
+from moldau.requests.current_leaders import WRONG_LEADER, leader_endpoint, leader_of
+from moldau.requests.divergence import NO_DIVERGENCE, diverging_epoch
+from moldau.requests.fetch_sessions import FETCH_BY_TOPIC_ID, NO_SESSION, FetchSession, Plan, Wanted
+from moldau.requests.pending import PendingAnswer, fetched, undecided
+from moldau.requests.replica_selection import THE_LEADER, preferred_read_replica
+from moldau.requests.turns import Turns
 
 FETCH_CUTS_SOFTLY = 3  # KIP-74
 FETCH_BATCHES_V2 = 4  # KIP-98

@@ -19,11 +19,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
-from moldau.handlers.authorization import DESCRIBE, TOPIC
-from moldau.handlers.context import RequestContext
-from moldau.handlers.opening import Opening
-from moldau.handlers.pending import PendingAnswer, undecided
-from moldau.handlers.pieces import Pieces
 from moldau.log.log import Log
 from moldau.log.timestamps import MaxTimestampSearch, RecordsLeft, Search, TimestampOffset, TimestampSearch
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -35,6 +30,11 @@ from moldau.protocol.messages.k02_list_offsets import (
     ListOffsetsTopicResponse,
 )
 from moldau.replication.partition import Partition
+from moldau.requests.authorization import DESCRIBE, TOPIC
+from moldau.requests.context import RequestContext
+from moldau.requests.opener import Opening
+from moldau.requests.pending import PendingAnswer, undecided
+from moldau.requests.pieces import Pieces
 
 LATEST = -1
 EARLIEST = -2

@@ -19,11 +19,6 @@ from typing import cast
 
 from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.topic_names import validate_topic_name
-from moldau.handlers.authorization import CLUSTER, CREATE, DESCRIBE, NOT_ASKED, TOPIC
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import PendingAnswer, undecided
-from moldau.handlers.topics import auto_create, is_internal, may_auto_create
-from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k03_metadata import (
     MetadataRequest,
@@ -34,6 +29,11 @@ from moldau.protocol.messages.k03_metadata import (
     MetadataResponseTopic,
 )
 from moldau.protocol.schema import ZERO_UUID
+from moldau.requests.authorization import CLUSTER, CREATE, DESCRIBE, NOT_ASKED, TOPIC
+from moldau.requests.context import RequestContext
+from moldau.requests.pending import PendingAnswer, undecided
+from moldau.requests.topic_lookup import auto_create, is_internal, may_auto_create
+from moldau.requests.turns import Turns
 
 ALL_TOPICS_IS_AN_EMPTY_LIST = 0
 LISTENER_NOT_FOUND_IS_KNOWN = 6

@@ -17,12 +17,6 @@ from contextlib import suppress
 
 from moldau.coordinators.groups.offsets import Committing, OffsetToCommit
 from moldau.coordinators.promise import Promise, mapped
-from moldau.handlers.authorization import GROUP, READ, TOPIC
-from moldau.handlers.context import RequestContext
-from moldau.handlers.groups_access import awaited
-from moldau.handlers.pending import PendingAnswer, promised, undecided
-from moldau.handlers.pieces import Pieces
-from moldau.handlers.topics import topic_names_and_ids
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -31,6 +25,12 @@ from moldau.protocol.messages.k08_offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from moldau.requests.authorization import GROUP, READ, TOPIC
+from moldau.requests.context import RequestContext
+from moldau.requests.groups_access import awaited
+from moldau.requests.pending import PendingAnswer, promised, undecided
+from moldau.requests.pieces import Pieces
+from moldau.requests.topic_lookup import topic_names_and_ids
 
 COMMITS_FIND_NO_COORDINATOR = 0  # clients of 0.8.1 send them to any broker
 COMMIT_BY_TOPIC_ID = 10  # KIP-848

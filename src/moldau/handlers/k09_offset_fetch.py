@@ -21,13 +21,6 @@ from moldau.coordinators.groups.offsets import FetchedOffset, WantedOffset
 from moldau.coordinators.groups.shard import GroupShard
 from moldau.coordinators.outcome import Decision, answered
 from moldau.coordinators.promise import Promise, all_of, mapped
-from moldau.handlers.authorization import DESCRIBE, GROUP, TOPIC
-from moldau.handlers.context import RequestContext, Services
-from moldau.handlers.groups_access import awaited
-from moldau.handlers.pending import PendingAnswer, promised, undecided
-from moldau.handlers.pieces import Pieces
-from moldau.handlers.topics import topic_names_and_ids
-from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k09_offset_fetch import (
     OffsetFetchRequest,
@@ -40,6 +33,13 @@ from moldau.protocol.messages.k09_offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from moldau.requests.authorization import DESCRIBE, GROUP, TOPIC
+from moldau.requests.context import RequestContext, Services
+from moldau.requests.groups_access import awaited
+from moldau.requests.pending import PendingAnswer, promised, undecided
+from moldau.requests.pieces import Pieces
+from moldau.requests.topic_lookup import topic_names_and_ids
+from moldau.requests.turns import Turns
 
 FETCH_FINDS_NO_COORDINATOR = 0
 GROUP_HAS_AN_ERROR_CODE = 2

@@ -11,13 +11,13 @@ the Java client and librdkafka stop; librdkafka asks again for ever at any code 
 of share groups (2): INVALID_REQUEST.
 """
 
-from moldau.handlers import authorization
-from moldau.handlers.authorization import DESCRIBE, TRANSACTIONAL_ID
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import holds_order
-from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k10_find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from moldau.requests import authorization
+from moldau.requests.authorization import DESCRIBE, TRANSACTIONAL_ID
+from moldau.requests.context import RequestContext
+from moldau.requests.pending import holds_order
+from moldau.requests.pieces import Pieces
 
 FIND_MANY_KEYS = 4  # KIP-699
 GROUP, TRANSACTION = 0, 1

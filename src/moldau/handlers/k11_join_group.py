@@ -14,11 +14,11 @@ group wait `group.initial.rebalance.delay.ms` for others. The leader gets the su
 from moldau.coordinators.classic.member import refusal
 from moldau.coordinators.groups.group import Caller
 from moldau.coordinators.promise import mapped
-from moldau.handlers.authorization import GROUP, READ
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import PendingAnswer, promised
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse
+from moldau.requests.authorization import GROUP, READ
+from moldau.requests.context import RequestContext
+from moldau.requests.pending import PendingAnswer, promised
 
 PROTOCOL_MAY_BE_NULL = 7  # KIP-559
 

@@ -5,11 +5,11 @@
 - While the coordinator is still reading its log, a heartbeat is simply accepted, as in Kafka.
 """
 
-from moldau.handlers.authorization import GROUP, READ
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import PendingAnswer, promised
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.requests.authorization import GROUP, READ
+from moldau.requests.context import RequestContext
+from moldau.requests.pending import PendingAnswer, promised
 
 
 def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse | PendingAnswer:

@@ -7,10 +7,6 @@
 """
 
 from moldau.coordinators.promise import Promise, mapped
-from moldau.handlers.authorization import GROUP, READ
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import PendingAnswer, promised
-from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k13_leave_group import (
     LeaveGroupRequest,
@@ -18,6 +14,10 @@ from moldau.protocol.messages.k13_leave_group import (
     MemberIdentity,
     MemberResponse,
 )
+from moldau.requests.authorization import GROUP, READ
+from moldau.requests.context import RequestContext
+from moldau.requests.pending import PendingAnswer, promised
+from moldau.requests.pieces import Pieces
 
 LEAVE_MANY_MEMBERS = 3  # KIP-345
 

@@ -6,11 +6,11 @@ The answer waits until the leader's assignment is in the log. A member of a stab
 - 3+: static members (KIP-345). 5+: the protocol's type and name must be given and be the group's (KIP-559).
 """
 
-from moldau.handlers.authorization import GROUP, READ
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import PendingAnswer, promised
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
+from moldau.requests.authorization import GROUP, READ
+from moldau.requests.context import RequestContext
+from moldau.requests.pending import PendingAnswer, promised
 
 PROTOCOL_IS_REQUIRED = 5  # KIP-559
 

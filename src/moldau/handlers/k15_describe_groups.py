@@ -6,15 +6,15 @@
 - 3+: what the client may do with the group, on request (KIP-430). 4+: instance ids of static members (KIP-345).
 """
 
-from moldau.handlers.authorization import DESCRIBE, GROUP, NOT_ASKED
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k15_describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from moldau.requests.authorization import DESCRIBE, GROUP, NOT_ASKED
+from moldau.requests.context import RequestContext
+from moldau.requests.pieces import Pieces
 
 MISSING_GROUP_IS_AN_ERROR = 6  # KIP-1043
 DEAD = "Dead"

@@ -4,10 +4,10 @@
 - COORDINATOR_LOAD_IN_PROGRESS while a part of them is still being read.
 """
 
-from moldau.handlers.authorization import CLUSTER, DESCRIBE, GROUP
-from moldau.handlers.context import RequestContext
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse
+from moldau.requests.authorization import CLUSTER, DESCRIBE, GROUP
+from moldau.requests.context import RequestContext
 
 FILTERS_MAX = 100
 """States and types in one request; there are about ten of each."""

@@ -8,10 +8,10 @@ Gaps: no feature levels are told; they come with the parts that need them.
 
 import re
 
-from moldau.handlers.context import RequestContext
-from moldau.handlers.registry import api_versions_answer
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from moldau.requests.context import RequestContext
+from moldau.requests.registry import api_versions_answer
 
 API_VERSIONS_NAMES_CLIENT = 3  # KIP-511
 CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

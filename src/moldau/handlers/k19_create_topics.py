@@ -21,13 +21,6 @@ from moldau.cluster.placement import PARTITIONS_PER_REQUEST_MAX, USE_DEFAULT, As
 from moldau.cluster.topic_names import CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC
 from moldau.coordinators.groups.offsets_topic import offsets_topic_settings
 from moldau.core.config_entries import topic_entries
-from moldau.handlers.authorization import CLUSTER, CREATE, DESCRIBE_CONFIGS, TOPIC, refused
-from moldau.handlers.config_resources import check_config_count
-from moldau.handlers.context import RequestContext, Services
-from moldau.handlers.pending import holds_order
-from moldau.handlers.repetition import repeated, repeated_in_turns
-from moldau.handlers.topics import may_auto_create
-from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k19_create_topics import (
     CreatableReplicaAssignment,
@@ -38,6 +31,13 @@ from moldau.protocol.messages.k19_create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from moldau.requests.authorization import CLUSTER, CREATE, DESCRIBE_CONFIGS, TOPIC, refused
+from moldau.requests.config_resources import check_config_count
+from moldau.requests.context import RequestContext, Services
+from moldau.requests.duplicates import repeated, repeated_in_turns
+from moldau.requests.pending import holds_order
+from moldau.requests.topic_lookup import may_auto_create
+from moldau.requests.turns import Turns
 
 NOT_TOLD = -1
 

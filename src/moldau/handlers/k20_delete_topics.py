@@ -10,11 +10,6 @@ removed after `file.delete.delay.ms`.
 from collections.abc import Iterable
 
 from moldau.cluster.image import NO_TOPIC_ID, ClusterImage
-from moldau.handlers.authorization import DELETE, DESCRIBE, TOPIC
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import holds_order
-from moldau.handlers.repetition import repeated_in_turns
-from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k20_delete_topics import (
     DeletableTopicResult,
@@ -22,6 +17,11 @@ from moldau.protocol.messages.k20_delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from moldau.requests.authorization import DELETE, DESCRIBE, TOPIC
+from moldau.requests.context import RequestContext
+from moldau.requests.duplicates import repeated_in_turns
+from moldau.requests.pending import holds_order
+from moldau.requests.turns import Turns
 
 DELETE_BY_TOPIC_ID = 6  # KIP-516
 DELETE_TELLS_DISABLED = 3  # KIP-322

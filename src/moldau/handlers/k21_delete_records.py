@@ -8,9 +8,6 @@ records are as good as its newest.
 Gaps: followers learn of the new start with their next fetch; the answer does not wait for them.
 """
 
-from moldau.handlers.authorization import DELETE, TOPIC
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k21_delete_records import (
     DeleteRecordsPartition,
@@ -19,6 +16,9 @@ from moldau.protocol.messages.k21_delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from moldau.requests.authorization import DELETE, TOPIC
+from moldau.requests.context import RequestContext
+from moldau.requests.pieces import Pieces
 
 NO_LOW_WATERMARK = -1
 

@@ -12,11 +12,11 @@ coordinator. Of the codes that are not wrong it is the one at which both the Jav
 trying again.
 """
 
-from moldau.handlers.authorization import CLUSTER, IDEMPOTENT_WRITE, TOPIC, TRANSACTIONAL_ID, WRITE
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import holds_order
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from moldau.requests.authorization import CLUSTER, IDEMPOTENT_WRITE, TOPIC, TRANSACTIONAL_ID, WRITE
+from moldau.requests.context import RequestContext
+from moldau.requests.pending import holds_order
 
 NONE = -1
 

@@ -4,9 +4,6 @@ Where an epoch's records end in the leader's log: a follower or a consumer that 
 it where its own copy parts from the leader's (KIP-101, KIP-279, KIP-320).
 """
 
-from moldau.handlers.authorization import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError
 from moldau.protocol.messages.k23_offset_for_leader_epoch import (
     EpochEndOffset,
@@ -15,6 +12,9 @@ from moldau.protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from moldau.requests.authorization import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC
+from moldau.requests.context import RequestContext
+from moldau.requests.pieces import Pieces
 
 PIECES = Pieces("topics", "topics", "partitions", "partitions")
 

@@ -13,10 +13,6 @@ Gaps: client metrics have no configuration yet: INVALID_REQUEST; of groups, only
 from collections.abc import Iterator
 
 from moldau.core.config import ConfigEntry, ConfigSource
-from moldau.handlers.authorization import DESCRIBE_CONFIGS
-from moldau.handlers.config_resources import describe, require
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError
 from moldau.protocol.messages.k32_describe_configs import (
     DescribeConfigsRequest,
@@ -26,6 +22,10 @@ from moldau.protocol.messages.k32_describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from moldau.requests.authorization import DESCRIBE_CONFIGS
+from moldau.requests.config_resources import describe, require
+from moldau.requests.context import RequestContext
+from moldau.requests.pieces import Pieces
 
 ONLY_TELLS_DEFAULTS = 0
 

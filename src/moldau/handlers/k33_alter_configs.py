@@ -11,12 +11,6 @@ Gaps: loggers are altered by key 44 only, as in Kafka; client metrics have no co
 only `consumer.*`.
 """
 
-from moldau.handlers.authorization import ALTER_CONFIGS
-from moldau.handlers.config_resources import alter, check_config_count, require
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import holds_order
-from moldau.handlers.repetition import repeated_in_turns
-from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k33_alter_configs import (
     AlterConfigsRequest,
@@ -24,6 +18,12 @@ from moldau.protocol.messages.k33_alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from moldau.requests.authorization import ALTER_CONFIGS
+from moldau.requests.config_resources import alter, check_config_count, require
+from moldau.requests.context import RequestContext
+from moldau.requests.duplicates import repeated_in_turns
+from moldau.requests.pending import holds_order
+from moldau.requests.turns import Turns
 
 
 @holds_order

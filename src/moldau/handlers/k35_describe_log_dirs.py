@@ -12,10 +12,6 @@ import os
 from collections import defaultdict
 
 from moldau.core.ids import TopicPartition
-from moldau.handlers.authorization import CLUSTER, DESCRIBE
-from moldau.handlers.context import RequestContext, Services
-from moldau.handlers.pending import holds_order
-from moldau.handlers.turns import Turns
 from moldau.log.data_directory import DataDirectory
 from moldau.log.log import Log
 from moldau.protocol.errors import ErrorCode
@@ -26,6 +22,10 @@ from moldau.protocol.messages.k35_describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from moldau.requests.authorization import CLUSTER, DESCRIBE
+from moldau.requests.context import RequestContext, Services
+from moldau.requests.pending import holds_order
+from moldau.requests.turns import Turns
 
 NOT_KNOWN = -1
 

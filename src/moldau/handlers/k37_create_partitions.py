@@ -9,11 +9,6 @@ partition. A count that is no increase is INVALID_PARTITIONS, a topic that comes
 from collections.abc import Sequence
 
 from moldau.cluster.placement import PARTITIONS_PER_REQUEST_MAX, place_new_partitions
-from moldau.handlers.authorization import ALTER, TOPIC
-from moldau.handlers.context import RequestContext, Services
-from moldau.handlers.pending import holds_order
-from moldau.handlers.repetition import repeated_in_turns
-from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k37_create_partitions import (
     CreatePartitionsAssignment,
@@ -22,6 +17,11 @@ from moldau.protocol.messages.k37_create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from moldau.requests.authorization import ALTER, TOPIC
+from moldau.requests.context import RequestContext, Services
+from moldau.requests.duplicates import repeated_in_turns
+from moldau.requests.pending import holds_order
+from moldau.requests.turns import Turns
 
 
 @holds_order

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from moldau.coordinators.groups.shard import GroupShard
 from moldau.coordinators.outcome import Decision
 from moldau.coordinators.promise import Promise, all_of, mapped
-from moldau.handlers.authorization import DELETE, GROUP
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import PendingAnswer, promised
-from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k42_delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from moldau.requests.authorization import DELETE, GROUP
+from moldau.requests.context import RequestContext
+from moldau.requests.pending import PendingAnswer, promised
+from moldau.requests.pieces import Pieces
 
 PIECES = Pieces("groups_names", "results", distinct=lambda group_id: group_id)
 

@@ -16,10 +16,6 @@ from moldau.cluster.elections import preferred, unclean
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.metadata import ATTEMPTS_MAX, Conflict, Metadata
 from moldau.cluster.store import SessionLost, StoreUnavailable
-from moldau.handlers.authorization import ALTER, CLUSTER
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import holds_order
-from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k43_elect_leaders import (
     ElectLeadersRequest,
@@ -27,6 +23,10 @@ from moldau.protocol.messages.k43_elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from moldau.requests.authorization import ALTER, CLUSTER
+from moldau.requests.context import RequestContext
+from moldau.requests.pending import holds_order
+from moldau.requests.pieces import Pieces
 
 Election = Callable[[ClusterImage, str, int], StateChange | ErrorCode]
 Partition = tuple[str, int]

@@ -21,20 +21,6 @@ from functools import partial
 from moldau.core.broker_config import broker_key
 from moldau.core.config import ConfigKey, ConfigType, parse_list, render_value
 from moldau.core.topic_config import TOPIC_KEYS, effective_value
-from moldau.handlers import broker_loggers
-from moldau.handlers.authorization import ALTER_CONFIGS
-from moldau.handlers.config_resources import (
-    Configs,
-    ResourceType,
-    alter,
-    check_config_count,
-    check_logger_name,
-    require,
-)
-from moldau.handlers.context import RequestContext, Services
-from moldau.handlers.pending import holds_order
-from moldau.handlers.repetition import repeated, repeated_in_turns
-from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k44_incremental_alter_configs import (
     AlterableConfig,
@@ -43,6 +29,20 @@ from moldau.protocol.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from moldau.requests import broker_loggers
+from moldau.requests.authorization import ALTER_CONFIGS
+from moldau.requests.config_resources import (
+    Configs,
+    ResourceType,
+    alter,
+    check_config_count,
+    check_logger_name,
+    require,
+)
+from moldau.requests.context import RequestContext, Services
+from moldau.requests.duplicates import repeated, repeated_in_turns
+from moldau.requests.pending import holds_order
+from moldau.requests.turns import Turns
 
 
 class Operation(IntEnum):

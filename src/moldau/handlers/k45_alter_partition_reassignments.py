@@ -15,10 +15,6 @@ from moldau.cluster.image import ClusterImage, PartitionImage
 from moldau.cluster.metadata import ATTEMPTS_MAX, Conflict, Metadata
 from moldau.cluster.reassignment import begin, cancel
 from moldau.cluster.store import SessionLost, StoreUnavailable
-from moldau.handlers.authorization import ALTER, CLUSTER
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import holds_order
-from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -28,6 +24,10 @@ from moldau.protocol.messages.k45_alter_partition_reassignments import (
     ReassignableTopic,
     ReassignableTopicResponse,
 )
+from moldau.requests.authorization import ALTER, CLUSTER
+from moldau.requests.context import RequestContext
+from moldau.requests.pending import holds_order
+from moldau.requests.pieces import Pieces
 
 Refusals = dict[int, ApiError]
 

@@ -7,9 +7,6 @@ added, those that will be removed. What is not being moved, or does not exist, i
 from collections.abc import Iterable, Iterator
 
 from moldau.cluster.image import TopicImage
-from moldau.handlers.authorization import CLUSTER, DESCRIBE
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k46_list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -17,6 +14,9 @@ from moldau.protocol.messages.k46_list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from moldau.requests.authorization import CLUSTER, DESCRIBE
+from moldau.requests.context import RequestContext
+from moldau.requests.pieces import Pieces
 
 PIECES = Pieces("topics", "topics", "partition_indexes", "partitions", elements_max=500)
 

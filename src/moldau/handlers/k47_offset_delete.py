@@ -11,10 +11,6 @@ from moldau.coordinators.groups.shard import GroupShard
 from moldau.coordinators.outcome import Decision
 from moldau.coordinators.promise import Promise
 from moldau.core.ids import TopicPartition
-from moldau.handlers.authorization import DELETE, GROUP, READ, TOPIC
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import PendingAnswer, promised
-from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k47_offset_delete import (
     OffsetDeleteRequest,
@@ -22,6 +18,10 @@ from moldau.protocol.messages.k47_offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from moldau.requests.authorization import DELETE, GROUP, READ, TOPIC
+from moldau.requests.context import RequestContext
+from moldau.requests.pending import PendingAnswer, promised
+from moldau.requests.pieces import Pieces
 
 PIECES = Pieces("topics", "topics", "partitions", "partitions")
 

@@ -8,14 +8,14 @@ The brokers that are alive, at the addresses of the listener that the client cam
 """
 
 from moldau.cluster.image import ClusterImage
-from moldau.handlers.authorization import NOT_ASKED
-from moldau.handlers.context import RequestContext
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k60_describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from moldau.requests.authorization import NOT_ASKED
+from moldau.requests.context import RequestContext
 
 BROKERS = 1
 CONTROLLERS = 2

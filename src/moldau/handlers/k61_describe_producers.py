@@ -5,9 +5,6 @@ their open transaction starts. To find producers that hang.
 """
 
 from moldau.cluster.topic_names import validate_topic_name
-from moldau.handlers.authorization import READ, TOPIC
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pieces import Pieces
 from moldau.log.producers import ProducerEntry
 from moldau.protocol.errors import ApiError
 from moldau.protocol.messages.k61_describe_producers import (
@@ -17,6 +14,9 @@ from moldau.protocol.messages.k61_describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from moldau.requests.authorization import READ, TOPIC
+from moldau.requests.context import RequestContext
+from moldau.requests.pieces import Pieces
 
 PIECES = Pieces("topics", "topics", "partition_indexes", "partitions", elements_max=100)
 

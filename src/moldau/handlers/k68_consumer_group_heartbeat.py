@@ -19,14 +19,14 @@ than in Kafka.
 from moldau.coordinators.consumer.group import validate_heartbeat
 from moldau.coordinators.consumer.settings import ConsumerSettings
 from moldau.coordinators.groups.group import Caller
-from moldau.handlers.authorization import DESCRIBE, GROUP, READ, TOPIC
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import PendingAnswer, promised
 from moldau.protocol.errors import ApiError
 from moldau.protocol.messages.k68_consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from moldau.requests.authorization import DESCRIBE, GROUP, READ, TOPIC
+from moldau.requests.context import RequestContext
+from moldau.requests.pending import PendingAnswer, promised
 
 
 def handle(

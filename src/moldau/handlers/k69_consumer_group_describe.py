@@ -6,15 +6,15 @@ kind or none at all is GROUP_ID_NOT_FOUND.
 - 1+: says whether a member still speaks the classic protocol (KIP-1099).
 """
 
-from moldau.handlers.authorization import DESCRIBE, GROUP, NOT_ASKED, TOPIC
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pieces import Pieces
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k69_consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DescribedGroup,
 )
+from moldau.requests.authorization import DESCRIBE, GROUP, NOT_ASKED, TOPIC
+from moldau.requests.context import RequestContext
+from moldau.requests.pieces import Pieces
 
 PIECES = Pieces("group_ids", "groups", distinct=lambda group_id: group_id)
 

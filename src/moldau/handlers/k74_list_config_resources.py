@@ -10,15 +10,15 @@ are no client metrics subscriptions yet.
 from collections.abc import Iterable
 
 from moldau.cluster.image import ClusterImage
-from moldau.handlers.authorization import CLUSTER, DESCRIBE_CONFIGS
-from moldau.handlers.config_resources import ResourceType
-from moldau.handlers.context import RequestContext
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k74_list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from moldau.requests.authorization import CLUSTER, DESCRIBE_CONFIGS
+from moldau.requests.config_resources import ResourceType
+from moldau.requests.context import RequestContext
 
 LIST_OTHER_THAN_CLIENT_METRICS = 1  # KIP-1142
 

@@ -13,9 +13,6 @@ from heapq import nsmallest
 
 from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.topic_names import validate_topic_name
-from moldau.handlers.authorization import DESCRIBE, TOPIC
-from moldau.handlers.context import RequestContext
-from moldau.handlers.topics import is_internal
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k75_describe_topic_partitions import (
     Cursor,
@@ -24,6 +21,9 @@ from moldau.protocol.messages.k75_describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from moldau.requests.authorization import DESCRIBE, TOPIC
+from moldau.requests.context import RequestContext
+from moldau.requests.topic_lookup import is_internal
 
 
 def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from moldau.handlers.replica_sessions import ReplicaSessions
-from moldau.handlers.turns import Turns
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest
+from moldau.requests.replica_sessions import ReplicaSessions
+from moldau.requests.turns import Turns
 
 FETCH_BY_TOPIC_ID = 13  # KIP-516
 NO_SESSION = 0

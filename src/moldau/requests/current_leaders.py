@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from moldau.cluster.image import NO_LEADER
-from moldau.handlers.context import RequestContext
 from moldau.protocol.errors import ErrorCode
+from moldau.requests.context import RequestContext
 
 WRONG_LEADER = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 NO_EPOCH = -1

@@ -7,10 +7,10 @@ quotas, somebody who watches) makes a new version.
 
 from typing import TYPE_CHECKING, Protocol
 
-from moldau.handlers.authorization import AllowEverything, Authorizer
+from moldau.requests.authorization import AllowEverything, Authorizer
 
 if TYPE_CHECKING:
-    from moldau.handlers.context import RequestContext
+    from moldau.requests.context import RequestContext
 
 
 class Observer(Protocol):

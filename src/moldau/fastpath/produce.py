@@ -15,10 +15,6 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from moldau.core.invariants import InvariantError
-from moldau.handlers.context import RequestContext
-from moldau.handlers.opening import append_opened
-from moldau.handlers.pending import PendingAnswer
-from moldau.handlers.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
 from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, SIZE_BYTES, Frame
@@ -34,6 +30,10 @@ from moldau.records.validate import RecordsToOpen
 from moldau.replication.durability import ACKS_ALL, counts_records
 from moldau.replication.lane import Lane
 from moldau.replication.partition import Partition
+from moldau.requests.context import RequestContext
+from moldau.requests.opener import append_opened
+from moldau.requests.pending import PendingAnswer
+from moldau.requests.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
 
 VERSION_MIN = 9  # KIP-482; older ones are laid out otherwise, and are rare
 PARTITIONS_MAX = 126

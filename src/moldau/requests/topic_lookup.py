@@ -6,8 +6,8 @@ from typing import Protocol
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.placement import USE_DEFAULT, place_new_topic
 from moldau.cluster.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, OFFSETS_TOPIC
-from moldau.handlers.context import Services
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.requests.context import Services
 
 NOT_MADE_FOR_CLIENTS = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
 """Coordinators make theirs. Transactions and share groups have none yet, so that their topics are not made at all."""

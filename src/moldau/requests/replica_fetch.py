@@ -23,11 +23,6 @@ from typing import NamedTuple
 from moldau.cluster.image import NO_TOPIC_ID
 from moldau.core.config import parse_list
 from moldau.core.files import FileRegion
-from moldau.handlers.authorization import CLUSTER, CLUSTER_ACTION
-from moldau.handlers.context import RequestContext, Services
-from moldau.handlers.divergence import NO_DIVERGENCE, diverging_epoch
-from moldau.handlers.pending import PendingAnswer, awaited
-from moldau.handlers.replica_sessions import FIRST_EPOCH, Followed, Key, ReplicaSession
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k01_fetch import (
     EpochEndOffset,
@@ -38,6 +33,11 @@ from moldau.protocol.messages.k01_fetch import (
 )
 from moldau.replication.partition import Partition
 from moldau.replication.throttle import is_throttled
+from moldau.requests.authorization import CLUSTER, CLUSTER_ACTION
+from moldau.requests.context import RequestContext, Services
+from moldau.requests.divergence import NO_DIVERGENCE, diverging_epoch
+from moldau.requests.pending import PendingAnswer, awaited
+from moldau.requests.replica_sessions import FIRST_EPOCH, Followed, Key, ReplicaSession
 
 FETCH_BY_TOPIC_ID = 13  # KIP-516
 LEADER_THROTTLED = "leader.replication.throttled.replicas"

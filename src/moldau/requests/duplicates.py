@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
-from moldau.handlers.turns import Turns
+from moldau.requests.turns import Turns
 
 Item = TypeVar("Item", bound=Hashable)
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Protocol
 
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import PendingAnswer
-from moldau.handlers.pieces import Pieces
 from moldau.protocol.apis import find
 from moldau.protocol.framing import Frame
 from moldau.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
 from moldau.protocol.schema import Message, RecordData
+from moldau.requests.context import RequestContext
+from moldau.requests.pending import PendingAnswer
+from moldau.requests.pieces import Pieces
 
 Handler = Callable[[Any, RequestContext], Message | PendingAnswer | None]
 """None: the client wants no answer (acks=0)."""

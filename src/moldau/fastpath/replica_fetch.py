@@ -8,12 +8,12 @@ message in between. What is read and told is up to `replica_fetch`; whatever loo
 from struct import Struct
 
 from moldau.core.files import FileRegion
-from moldau.handlers.context import RequestContext
-from moldau.handlers.pending import PendingAnswer
-from moldau.handlers.replica_fetch import Limits, Position, ReplicaFetch, Sender, Told
-from moldau.handlers.replica_sessions import ReplicaSession
 from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, Frame
 from moldau.protocol.schema import RecordData
+from moldau.requests.context import RequestContext
+from moldau.requests.pending import PendingAnswer
+from moldau.requests.replica_fetch import Limits, Position, ReplicaFetch, Sender, Told
+from moldau.requests.replica_sessions import ReplicaSession
 
 VERSION = 17
 

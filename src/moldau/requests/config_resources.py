@@ -12,10 +12,10 @@ from moldau.cluster.topic_names import validate_topic_name
 from moldau.core.config import ConfigEntry, ConfigError
 from moldau.core.config_entries import broker_entries, default_broker_entries, group_entries, topic_entries
 from moldau.core.group_config import validate_group
-from moldau.handlers import broker_loggers
-from moldau.handlers.authorization import CLUSTER, GROUP, THE_CLUSTER, TOPIC, Operation
-from moldau.handlers.context import RequestContext, Services
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.requests import broker_loggers
+from moldau.requests.authorization import CLUSTER, GROUP, THE_CLUSTER, TOPIC, Operation
+from moldau.requests.context import RequestContext, Services
 
 Configs = Mapping[str, str]
 Change = Callable[[Configs], Configs]

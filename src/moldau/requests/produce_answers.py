@@ -1,7 +1,5 @@
 """What a producer is told of a partition: where its batch is, why not, and who leads instead (KIP-951)."""
 
-from moldau.handlers.context import RequestContext
-from moldau.handlers.current_leaders import WRONG_LEADER, leader_endpoint, leader_of
 from moldau.log.log import AppendResult
 from moldau.protocol.errors import ApiError
 from moldau.protocol.messages.k00_produce import (
@@ -14,6 +12,8 @@ from moldau.protocol.messages.k00_produce import (
 )
 from moldau.records.validate import InvalidRecordsError
 from moldau.replication.partition import Partition
+from moldau.requests.context import RequestContext
+from moldau.requests.current_leaders import WRONG_LEADER, leader_endpoint, leader_of
 
 PRODUCE_TELLS_LEADERS = 10  # KIP-951
 PRODUCE_BY_TOPIC_ID = 13  # KIP-516

@@ -1,10 +1,10 @@
-"""`docs/compatibility.md`, made from the handlers themselves: `python -m moldau.handlers.compatibility > docs/...`."""
+"""`docs/compatibility.md`, made from the handlers: `python -m moldau.requests.compatibility_page > docs/...`."""
 
 import importlib
 import sys
 
-from moldau.handlers import registry
 from moldau.protocol.apis import APIS, BROKER
+from moldau.requests import registry
 
 HEAD = """# Which requests are served
 

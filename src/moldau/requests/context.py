@@ -8,7 +8,12 @@ from moldau.cluster.metadata import Metadata
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock
 from moldau.core.ids import BrokerId
-from moldau.handlers.authorization import (
+from moldau.log.manager import LogManager
+from moldau.records.validate import Allowance
+from moldau.replication.durability import Durability
+from moldau.replication.replicas import Replicas
+from moldau.replication.throttle import Throttle
+from moldau.requests.authorization import (
     ANONYMOUS,
     CLUSTER,
     DESCRIBE,
@@ -20,17 +25,12 @@ from moldau.handlers.authorization import (
     Resource,
     refused,
 )
-from moldau.handlers.departed import Departed
-from moldau.handlers.fetch_sessions import FetchSessions
-from moldau.handlers.groups_access import GroupsAccess
-from moldau.handlers.opening import Opening, OpeningHere
-from moldau.handlers.policy import RequestPolicy
-from moldau.handlers.producer_ids import ProducerIds
-from moldau.log.manager import LogManager
-from moldau.records.validate import Allowance
-from moldau.replication.durability import Durability
-from moldau.replication.replicas import Replicas
-from moldau.replication.throttle import Throttle
+from moldau.requests.fetch_sessions import FetchSessions
+from moldau.requests.groups_access import GroupsAccess
+from moldau.requests.opener import Opening, OpeningHere
+from moldau.requests.policy import RequestPolicy
+from moldau.requests.producer_ids import ProducerIds
+from moldau.requests.recent_brokers import Departed
 
 
 class Services:

@@ -13,10 +13,6 @@ from collections.abc import Callable
 from struct import Struct
 
 from moldau.core.files import FileRegion
-from moldau.handlers.authorization import READ, TOPIC
-from moldau.handlers.context import RequestContext
-from moldau.handlers.fetch_sessions import NO_SESSION, FetchSession, TopicKey, Wanted
-from moldau.handlers.pending import PendingAnswer
 from moldau.protocol import codec
 from moldau.protocol.errors import ApiError
 from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, Frame
@@ -24,6 +20,10 @@ from moldau.protocol.messages.k01_fetch import FetchRequest, FetchResponse
 from moldau.protocol.schema import Message, RecordData
 from moldau.protocol.source import write_varint
 from moldau.replication.replica import Replica
+from moldau.requests.authorization import READ, TOPIC
+from moldau.requests.context import RequestContext
+from moldau.requests.fetch_sessions import NO_SESSION, FetchSession, TopicKey, Wanted
+from moldau.requests.pending import PendingAnswer
 
 VERSION_MIN = 15  # KIP-903: who is a follower says so at the end, and everybody else is a consumer
 

@@ -1,0 +1,1 @@
+"""Requests that look like the one before, served from bytes to bytes."""
