@@ -84,7 +84,7 @@ bench-pipelines: setup tools .tools/streams/.installed ## Spark reading Moldau a
 docs: setup ## make docs/compatibility.md, docs/configuration.md and the tables of docs/pipelines.md again, from the code
 	$(BIN)/python -m moldau.requests.compatibility_page > docs/compatibility.md
 	$(BIN)/python -m moldau.core.configuration_page > docs/configuration.md
-	$(BIN)/python -m moldau.pipelines.page docs/pipelines.md
+	$(BIN)/python -m moldau.pipelines.option_tables docs/pipelines.md
 
 lock: setup ## choose the newest versions again and lock them with their hashes
 	$(COMPILE) --upgrade --extra dev --extra pipelines pyproject.toml requirements/dev.in -o requirements/dev.txt

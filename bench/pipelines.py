@@ -25,12 +25,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from bench import kafka, report
 from bench.process import Server, start
 from bench.report import KAFKA, MOLDAU
-from moldau.pipelines.display import Display
-from moldau.pipelines.files import load
+from moldau.pipelines.file.files import load
+from moldau.pipelines.file.spec import PipelineSpec
 from moldau.pipelines.kinds import Context, source_kind
-from moldau.pipelines.runner import ONCE, Run
-from moldau.pipelines.session import session
-from moldau.pipelines.spec import PipelineSpec
+from moldau.pipelines.run.display import Display
+from moldau.pipelines.run.runner import ONCE, Run
+from moldau.pipelines.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

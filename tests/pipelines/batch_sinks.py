@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from moldau.pipelines.file.spec import SinkSpec
 from moldau.pipelines.kinds import Context, sink_kind
 from moldau.pipelines.sinks.batches import Batch
-from moldau.pipelines.spec import SinkSpec
 from tests.pipelines.specs import pipeline, sink
 from tests.pipelines.streams import run_to_end
 

@@ -9,7 +9,7 @@ import pytest
 
 import moldau.testing
 from bench.kafka import start_kafka
-from moldau.pipelines.session import session
+from moldau.pipelines.spark.session import session
 from tests.pipelines import postgres_server
 from tests.pipelines.clusters import Cluster
 from tests.pipelines.postgres_server import Server

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from moldau.pipelines.file.options import Option, text
+from moldau.pipelines.file.problems import Problem
+from moldau.pipelines.file.spec import PipelineSpec, SourceSpec
 from moldau.pipelines.kinds import Context, Reading
-from moldau.pipelines.options import Option, text
-from moldau.pipelines.problems import Problem
-from moldau.pipelines.spec import PipelineSpec, SourceSpec
 
 FIRST_S = 1_800_000_000
 

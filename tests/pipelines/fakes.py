@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from moldau.pipelines.problems import Place
-from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec, ViewSpec
+from moldau.pipelines.file.problems import Place
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec, ViewSpec
 from tests.pipelines.specs import pipeline
 
 KINDS = {"source": "tests.pipelines.fake_source", "sink": "tests.pipelines.fake_sink"}

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from moldau.pipelines.file.options import Given, Option, parse_options
+from moldau.pipelines.file.problems import PipelineError, Place
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec
 from moldau.pipelines.kinds import (
     COMMON_SINK_OPTIONS,
     COMMON_SOURCE_OPTIONS,
@@ -12,9 +15,6 @@ from moldau.pipelines.kinds import (
     sink_kind,
     source_kind,
 )
-from moldau.pipelines.options import Given, Option, parse_options
-from moldau.pipelines.problems import PipelineError, Place
-from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec
 
 PLACE = Place("pipeline.yaml", 1)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pyspark
 
-from moldau.pipelines.jars import cache_directory
-from moldau.pipelines.java import home_for_spark, java_home
+from moldau.pipelines.spark.jars import cache_directory
+from moldau.pipelines.spark.java import home_for_spark, java_home
 
 HOME = Path(pyspark.__file__).parent
 START_TIMEOUT_S = 90.0

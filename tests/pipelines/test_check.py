@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from moldau.pipelines import PipelineError, load
-from moldau.pipelines.check import check
+from moldau.pipelines.file.check import check
 from tests.pipelines.clusters import Cluster
 from tests.pipelines.writing import problems_of, write
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from moldau.pipelines.check import check_frames
-from moldau.pipelines.graph import build
+from moldau.pipelines.file.check import check_frames
 from moldau.pipelines.kinds import Context
+from moldau.pipelines.run.graph import build
 from tests.pipelines.writing import spec_of, write
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -3,8 +3,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from moldau.pipelines import dead_letters
 from moldau.pipelines.kinds import Context, source_kind
+from moldau.pipelines.run import dead_letters
 from tests.pipelines.clusters import Cluster, Record
 from tests.pipelines.specs import pipeline, source
 from tests.pipelines.streams import rows_of, run_to_end

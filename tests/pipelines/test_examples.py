@@ -6,9 +6,9 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moldau.pipelines.display import Display
-from moldau.pipelines.files import load
-from moldau.pipelines.runner import ONCE, Run
+from moldau.pipelines.file.files import load
+from moldau.pipelines.run.display import Display
+from moldau.pipelines.run.runner import ONCE, Run
 from tests.pipelines.clusters import Cluster
 
 if TYPE_CHECKING:

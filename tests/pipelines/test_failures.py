@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from moldau.pipelines.failures import explain
+from moldau.pipelines.run.failures import explain
 
 
 class Captured(Exception):
@@ -46,7 +46,7 @@ CASES = {
     ),
     "an error of ours in a traceback": (
         'Traceback (most recent call last):\n  File "a.py", line 1\n'
-        "moldau.pipelines.problems.PipelineError: visits.yaml:9: sink 'table': no column 'day'\n SQLSTATE: 38000",
+        "moldau.pipelines.file.problems.PipelineError: visits.yaml:9: sink 'table': no column 'day'\n SQLSTATE: 38000",
         "visits.yaml:9: sink 'table': no column 'day'",
     ),
 }

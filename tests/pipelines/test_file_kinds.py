@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from moldau.pipelines.file.problems import PipelineError
+from moldau.pipelines.file.spec import PipelineSpec
 from moldau.pipelines.kinds import Context, sink_kind, source_kind
-from moldau.pipelines.problems import PipelineError
-from moldau.pipelines.spec import PipelineSpec
 from tests.pipelines.specs import pipeline, sink, source
 from tests.pipelines.streams import rows_of, run_to_end
 

@@ -10,8 +10,8 @@ import fastavro
 import pytest
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 
+from moldau.pipelines.file.problems import PipelineError
 from moldau.pipelines.formats.avro import KIND
-from moldau.pipelines.problems import PipelineError
 from tests.pipelines.decoded import decoded, encoded
 from tests.pipelines.registries import RegistryServer, value_of
 from tests.pipelines.specs import pipeline, source

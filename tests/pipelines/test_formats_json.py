@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from moldau.pipelines.file.problems import PipelineError
 from moldau.pipelines.formats.decoding import METADATA, decode
 from moldau.pipelines.formats.json_format import KIND
-from moldau.pipelines.problems import PipelineError
 from tests.pipelines.decoded import MOMENT, context, decoded, encoded, raw
 from tests.pipelines.specs import pipeline, source
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from moldau.pipelines.problems import PipelineError
+from moldau.pipelines.file.problems import PipelineError
 from tests.pipelines.decoded import decoded, encoded
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from google.protobuf.json_format import MessageToDict, ParseDict  # type: ignore[import-untyped]  # no type information
 from google.protobuf.message_factory import GetMessageClass  # type: ignore[import-untyped]  # no type information
 
+from moldau.pipelines.file.problems import PipelineError
 from moldau.pipelines.formats.framing import BadValue, message_place, zigzag
 from moldau.pipelines.formats.protobuf import KIND
 from moldau.pipelines.formats.protobuf_schema import compiled, message_at, place_of
-from moldau.pipelines.problems import PipelineError
 from tests.pipelines.decoded import decoded, encoded
 from tests.pipelines.registries import ConfluentsFormats, RegistryServer, value_of
 from tests.pipelines.specs import pipeline, source

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from moldau.pipelines.file.problems import PipelineError
 from moldau.pipelines.formats.json_inference import infer
 from moldau.pipelines.formats.json_schema import fields_of
 from moldau.pipelines.formats.samples import sample_values
 from moldau.pipelines.kinds import Context, source_kind
-from moldau.pipelines.problems import PipelineError
-from moldau.pipelines.registry import Registry, RegistryRefused, UnknownSchema
+from moldau.pipelines.schema_registry import Registry, RegistryRefused, UnknownSchema
 from tests.pipelines.clusters import Cluster, Record
 from tests.pipelines.registries import RegistryServer
 from tests.pipelines.specs import pipeline, source

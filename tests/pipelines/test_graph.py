@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from moldau.pipelines import graph, kinds
-from moldau.pipelines.check import check_frames
+from moldau.pipelines import kinds
+from moldau.pipelines.file.check import check_frames
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.runner import prepare
+from moldau.pipelines.run import graph
+from moldau.pipelines.run.runner import prepare
 from tests.pipelines.fakes import KINDS, sink, source, spec, view
 
 if TYPE_CHECKING:

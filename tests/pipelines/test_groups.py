@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from moldau.pipelines.groups import Groups, Reader, delete, readers_of_sink
+from moldau.pipelines.run.groups import Groups, Reader, delete, readers_of_sink
 from moldau.pipelines.topics import Cluster as Place
 from moldau.pipelines.topics import when_ready
 from tests.pipelines.clusters import Cluster
@@ -102,7 +102,7 @@ def test_a_topic_of_one_name_in_two_clusters_is_told_not_guessed(
 def test_a_cluster_that_does_not_answer_is_told_once(
     moldau_cluster_only: Cluster, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moldau.pipelines.groups.REQUEST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("moldau.pipelines.run.groups.REQUEST_TIMEOUT_S", 0.5)
     silent = Reader(Place("127.0.0.1:1"), ("gone",), None)
     here = moldau_cluster_only.new_topic()
     with _committing(group, silent, _reader(moldau_cluster_only, here)) as (groups, said):

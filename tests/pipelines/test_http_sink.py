@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from moldau.pipelines.file.problems import PipelineError
+from moldau.pipelines.file.spec import SinkSpec
 from moldau.pipelines.kinds import sink_kind
-from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.sinks.batches import owner
 from moldau.pipelines.sinks.http import HttpWriter, bodies
-from moldau.pipelines.spec import SinkSpec
 from tests.pipelines.batch_sinks import Stream, batch, frame, made, run_and_begin_again
 from tests.pipelines.specs import pipeline
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from moldau.pipelines import jar_hashes, jars
-from moldau.pipelines.java import java_home
-from moldau.pipelines.trust import write_trust_store
+from moldau.pipelines.spark import jar_hashes, jars
+from moldau.pipelines.spark.java import java_home
+from moldau.pipelines.spark.trust_store import write_trust_store
 
 SPARK, CLIENTS, POOL = "9.9.9", "3.99.2", "2.99.1"  # versions that nobody published
 CONNECTOR, TOKENS = "spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13"

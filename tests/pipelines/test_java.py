@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.pipelines import java
+from moldau.pipelines.spark import java
 
 
 def make_home(directory: Path, version: str) -> Path:

@@ -12,10 +12,10 @@ import pytest
 from bson import Decimal128
 from pymongo import MongoClient
 
+from moldau.pipelines.file.problems import PipelineError
+from moldau.pipelines.file.spec import SinkSpec
 from moldau.pipelines.kinds import sink_kind
-from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.sinks import batches, mongodb
-from moldau.pipelines.spec import SinkSpec
 from tests.pipelines import mongo_server
 from tests.pipelines.batch_sinks import EXPECTED, Stream, batch, frame, made, run_and_begin_again
 from tests.pipelines.specs import pipeline

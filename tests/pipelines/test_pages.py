@@ -1,6 +1,7 @@
 from pathlib import Path
 
-from moldau.pipelines import kinds, page
+from moldau.pipelines import kinds
+from moldau.pipelines import option_tables as page
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from moldau.__main__ import main
-from moldau.pipelines.storage import Storage
+from moldau.pipelines.run.storage import Storage
 from tests.pipelines.clusters import Cluster
 
 TIMEOUT_S = 300.0
@@ -256,7 +256,7 @@ def test_a_run_is_killed_begun_again_and_stopped_and_every_row_is_there_once(
 
 
 def test_a_run_once_that_is_interrupted_says_so_by_its_exit_code(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from moldau.pipelines import runner
+    from moldau.pipelines.run import runner
 
     monkeypatch.setattr("moldau.cli.pipeline._checked", lambda _: None)
     monkeypatch.setattr(runner, "run", lambda *_: runner.Stop(signal.SIGINT))
@@ -267,7 +267,7 @@ def test_a_run_once_that_is_interrupted_says_so_by_its_exit_code(file: Path, mon
 def test_a_replay_is_run_once_in_a_storage_of_its_own_with_productions_schemas_and_no_dead_letters(
     moldau_cluster_only: Cluster, tmp_path: Path, tool: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from moldau.pipelines import runner
+    from moldau.pipelines.run import runner
 
     file, _ = _file(tmp_path, moldau_cluster_only, 1)
     schemas = Storage(tmp_path / "state").schemas

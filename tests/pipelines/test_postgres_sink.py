@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from moldau.pipelines.file.problems import PipelineError
+from moldau.pipelines.file.spec import SinkSpec
 from moldau.pipelines.kinds import sink_kind
-from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.sinks import batches, postgres
-from moldau.pipelines.spec import SinkSpec
 from tests.pipelines.batch_sinks import EXPECTED, Stream, batch, frame, made, run_and_begin_again
 from tests.pipelines.postgres_server import Server
 from tests.pipelines.specs import pipeline

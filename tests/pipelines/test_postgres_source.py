@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from moldau.pipelines.file.problems import Problem
+from moldau.pipelines.file.spec import PipelineSpec
 from moldau.pipelines.kinds import Context, source_kind
-from moldau.pipelines.problems import Problem
-from moldau.pipelines.reset import reset
+from moldau.pipelines.run.reset import reset
 from moldau.pipelines.sources import postgres
-from moldau.pipelines.spec import PipelineSpec
 from tests.pipelines import postgres_server
 from tests.pipelines.postgres_server import Server
 from tests.pipelines.specs import pipeline, source

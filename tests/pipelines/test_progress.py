@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from moldau.pipelines.display import Display, line
-from moldau.pipelines.progress import Figures, Offsets, Progress, lag, positions
+from moldau.pipelines.run.display import Display, line
+from moldau.pipelines.run.progress import Figures, Offsets, Progress, lag, positions
 
 
 def kafka(

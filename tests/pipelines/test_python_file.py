@@ -2,7 +2,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from moldau.pipelines.problems import Place
+from moldau.pipelines.file.problems import Place
 from tests.pipelines.writing import problems_of, spec_of, write
 
 YAML = """\

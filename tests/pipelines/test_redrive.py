@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from moldau.pipelines.redrive import Filter, RedriveError, Redriven, group_of, redrive, said_by
-from moldau.pipelines.spec import PipelineSpec
+from moldau.pipelines.file.spec import PipelineSpec
+from moldau.pipelines.run.redrive import Filter, RedriveError, Redriven, group_of, redrive, said_by
 from moldau.pipelines.topics import Cluster as Asked
 from tests.pipelines.clusters import Cluster, Record
 from tests.pipelines.specs import pipeline

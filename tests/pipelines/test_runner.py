@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from moldau.pipelines import kinds
-from moldau.pipelines.display import Display
-from moldau.pipelines.problems import PipelineError
-from moldau.pipelines.runner import CONTINUOUS, ONCE, REALTIME, Run, RunFailed, Stop
-from moldau.pipelines.spec import PipelineSpec
-from moldau.pipelines.storage import Storage
+from moldau.pipelines.file.problems import PipelineError
+from moldau.pipelines.file.spec import PipelineSpec
+from moldau.pipelines.run.display import Display
+from moldau.pipelines.run.runner import CONTINUOUS, ONCE, REALTIME, Run, RunFailed, Stop
+from moldau.pipelines.run.storage import Storage
 from tests.pipelines import fake_sink
 from tests.pipelines.fake_source import add_file
 from tests.pipelines.fakes import KINDS, sink, source, spec, view

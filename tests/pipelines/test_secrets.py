@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from moldau.pipelines.problems import Place, Problem
-from moldau.pipelines.runner import RunFailed
+from moldau.pipelines.file.problems import Place, Problem
+from moldau.pipelines.run.runner import RunFailed
+from moldau.pipelines.run.storage import Storage
 from moldau.pipelines.secrets import without_secrets
-from moldau.pipelines.storage import Storage
 
 
 @pytest.mark.parametrize(

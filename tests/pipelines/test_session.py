@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from moldau.pipelines import session
+from moldau.pipelines.spark import session
 from tests.pipelines.specs import pipeline
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ def test_executors_of_a_cluster_get_the_package(tmp_path: Path) -> None:
     made = session.settings(pipeline(tmp_path), master="spark://somewhere:7077")
     assert "spark.driver.host" not in made
     packed = zipfile.ZipFile(made["spark.submit.pyFiles"]).namelist()
-    assert {"moldau/__init__.py", "moldau/pipelines/session.py"} <= set(packed)
+    assert {"moldau/__init__.py", "moldau/pipelines/spark/session.py"} <= set(packed)
 
 
 def test_the_package_for_executors_is_gone_with_the_process() -> None:
-    program = "from moldau.pipelines.session import packed_package as p; print(p())"
+    program = "from moldau.pipelines.spark.session import packed_package as p; print(p())"
     made = subprocess.check_output([sys.executable, "-c", program], text=True).strip()
     assert made.endswith("moldau.zip")
     assert not Path(made).parent.exists()

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from moldau.pipelines.storage import Busy, RunLock, Storage
+from moldau.pipelines.run.storage import Busy, RunLock, Storage
 
 HOLD = """
 import sys, pathlib
-from moldau.pipelines.storage import Storage
+from moldau.pipelines.run.storage import Storage
 with Storage(pathlib.Path(sys.argv[1])).lock():
     print("held", flush=True)
     sys.stdin.read()

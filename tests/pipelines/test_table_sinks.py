@@ -9,11 +9,11 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
+from moldau.pipelines.file.problems import PipelineError
+from moldau.pipelines.file.spec import SinkSpec
 from moldau.pipelines.kinds import sink_kind
-from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.sinks import batches, delta, iceberg
 from moldau.pipelines.sinks.batches import BatchWriter
-from moldau.pipelines.spec import SinkSpec
 from tests.pipelines.batch_sinks import EXPECTED, Stream, batch, frame, made, run_and_begin_again
 from tests.pipelines.specs import pipeline
 

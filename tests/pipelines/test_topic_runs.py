@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from moldau.pipelines import replay
-from moldau.pipelines.display import Display
-from moldau.pipelines.files import load, read
-from moldau.pipelines.problems import PipelineError
-from moldau.pipelines.reset import reset
-from moldau.pipelines.runner import ONCE, REALTIME, Run, Stop
-from moldau.pipelines.spec import PipelineSpec
-from moldau.pipelines.storage import Storage
+from moldau.pipelines.file.files import load, read
+from moldau.pipelines.file.problems import PipelineError
+from moldau.pipelines.file.spec import PipelineSpec
+from moldau.pipelines.run import replay
+from moldau.pipelines.run.display import Display
+from moldau.pipelines.run.reset import reset
+from moldau.pipelines.run.runner import ONCE, REALTIME, Run, Stop
+from moldau.pipelines.run.storage import Storage
 from moldau.pipelines.topics import when_ready
 from tests.pipelines.clusters import Cluster, Record
 

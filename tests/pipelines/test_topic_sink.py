@@ -9,10 +9,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs h
     ResourceType,
 )
 
+from moldau.pipelines.file.problems import PipelineError, Problem
+from moldau.pipelines.file.spec import PipelineSpec
 from moldau.pipelines.kinds import Context, sink_kind, source_kind
-from moldau.pipelines.problems import PipelineError, Problem
 from moldau.pipelines.sinks.topic import KIND, NewTopic, new_topic, records
-from moldau.pipelines.spec import PipelineSpec
 from tests.pipelines.clusters import Cluster, Record
 from tests.pipelines.specs import pipeline, sink, source
 from tests.pipelines.streams import run_to_end

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from moldau.pipelines.file.options import Option
+from moldau.pipelines.file.problems import Problem
+from moldau.pipelines.file.spec import PipelineSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.options import Option
-from moldau.pipelines.problems import Problem
 from moldau.pipelines.sources.topic import KIND, Starting, starting
-from moldau.pipelines.spec import PipelineSpec
 from tests.pipelines.clusters import Cluster, Record
 from tests.pipelines.specs import pipeline, sink, source
 from tests.pipelines.streams import Batches, rows_of, run_to_end

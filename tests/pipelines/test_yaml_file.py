@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from moldau.pipelines.problems import Place
+from moldau.pipelines.file.problems import Place
 from tests.pipelines.writing import problems_of, spec_of, write
 
 VISITS = """\

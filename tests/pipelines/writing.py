@@ -3,11 +3,11 @@
 from pathlib import Path
 from textwrap import dedent
 
-from moldau.pipelines.check import check_names, in_order
-from moldau.pipelines.draft import build
-from moldau.pipelines.files import read
-from moldau.pipelines.problems import PipelineError
-from moldau.pipelines.spec import PipelineSpec
+from moldau.pipelines.file.check import check_names, in_order
+from moldau.pipelines.file.draft import build
+from moldau.pipelines.file.files import read
+from moldau.pipelines.file.problems import PipelineError
+from moldau.pipelines.file.spec import PipelineSpec
 
 
 def write(directory: Path, name: str, text: str) -> Path:

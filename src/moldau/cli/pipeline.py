@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from moldau.cli.common import EXIT_FAILED, ToolError, pairs, run
 
 if TYPE_CHECKING:
-    from moldau.pipelines.spec import PipelineSpec
+    from moldau.pipelines.file.spec import PipelineSpec
 
 INSTALL = "pip install 'moldau[pipelines]'"
 STOP_TIMEOUT_S = 120.0
@@ -134,20 +134,20 @@ def _guarded(options: argparse.Namespace) -> int:
 
 def _told_errors() -> tuple[type[Exception], ...]:
     """Those whose message is for the user."""
-    from moldau.pipelines.jars import JarsMissing
-    from moldau.pipelines.java import JavaMissing
-    from moldau.pipelines.problems import PipelineError
-    from moldau.pipelines.redrive import RedriveError
-    from moldau.pipelines.runner import RunFailed
-    from moldau.pipelines.session import SessionFailed
-    from moldau.pipelines.storage import Busy
+    from moldau.pipelines.file.problems import PipelineError
+    from moldau.pipelines.run.redrive import RedriveError
+    from moldau.pipelines.run.runner import RunFailed
+    from moldau.pipelines.run.storage import Busy
+    from moldau.pipelines.spark.jars import JarsMissing
+    from moldau.pipelines.spark.java import JavaMissing
+    from moldau.pipelines.spark.session import SessionFailed
     from moldau.pipelines.topics import ClusterError
 
     return (PipelineError, RunFailed, SessionFailed, Busy, JavaMissing, JarsMissing, RedriveError, ClusterError)
 
 
 def _in_lines(error: Exception) -> str:
-    from moldau.pipelines.problems import PipelineError
+    from moldau.pipelines.file.problems import PipelineError
 
     if isinstance(error, PipelineError):
         return "".join(f"{problem}\n" for problem in error.problems)
@@ -163,7 +163,7 @@ def _say(line: str) -> None:
 
 
 def _spec(options: argparse.Namespace, ask: bool = False) -> "PipelineSpec":
-    from moldau.pipelines.files import load
+    from moldau.pipelines.file.files import load
 
     return load(options.file, options.bootstrap_server, pairs(options.settings), ask)
 
@@ -175,8 +175,8 @@ def _checked(options: argparse.Namespace) -> "PipelineSpec":
 
 
 def _sound(spec: "PipelineSpec") -> "PipelineSpec":
-    from moldau.pipelines.check import check
-    from moldau.pipelines.problems import PipelineError
+    from moldau.pipelines.file.check import check
+    from moldau.pipelines.file.problems import PipelineError
 
     problems = check(spec)
     if problems:
@@ -190,9 +190,9 @@ def _need_spark() -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from moldau.pipelines.check import check_names
-    from moldau.pipelines.problems import PipelineError
-    from moldau.pipelines.runner import analyse
+    from moldau.pipelines.file.check import check_names
+    from moldau.pipelines.file.problems import PipelineError
+    from moldau.pipelines.run.runner import analyse
 
     if options.static:
         spec = _spec(options)
@@ -208,14 +208,14 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from moldau.pipelines import runner
+    from moldau.pipelines.run import runner
 
     stop = runner.run(_checked(options), options.mode, options.master, options.remote)
     return 128 + stop.number if stop.number and options.mode == runner.ONCE else 0
 
 
 def _status(options: argparse.Namespace) -> int:
-    from moldau.pipelines.status import describe, found
+    from moldau.pipelines.run.status import describe, found
 
     status = found(_spec(options))
     if options.json:
@@ -227,7 +227,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    from moldau.pipelines.storage import Storage
+    from moldau.pipelines.run.storage import Storage
 
     spec = _spec(options)
     storage = Storage(spec.storage)
@@ -253,11 +253,11 @@ def _stop(options: argparse.Namespace) -> int:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    from moldau.pipelines import replay, runner
-    from moldau.pipelines.display import Display
-    from moldau.pipelines.files import read
-    from moldau.pipelines.settings import override
-    from moldau.pipelines.storage import Storage
+    from moldau.pipelines.file.files import read
+    from moldau.pipelines.file.overrides import override
+    from moldau.pipelines.run import replay, runner
+    from moldau.pipelines.run.display import Display
+    from moldau.pipelines.run.storage import Storage
 
     try:
         window = replay.Window(replay.moment(options.begin), replay.moment(options.end) if options.end else None)
@@ -279,8 +279,8 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _reset(options: argparse.Namespace) -> int:
-    from moldau.pipelines.problems import suggestion
-    from moldau.pipelines.reset import reset, what_follows
+    from moldau.pipelines.file.problems import suggestion
+    from moldau.pipelines.run.reset import reset, what_follows
 
     spec = _spec(options)
     if options.sink is not None and options.sink not in spec.sinks:
@@ -295,7 +295,7 @@ def _reset(options: argparse.Namespace) -> int:
 
 
 def _redrive(options: argparse.Namespace) -> int:
-    from moldau.pipelines.redrive import Filter, redrive, said_by
+    from moldau.pipelines.run.redrive import Filter, redrive, said_by
 
     spec = _spec(options)
     redriven = redrive(spec, Filter(options.reason, options.source, options.max), options.dry_run)

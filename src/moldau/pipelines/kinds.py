@@ -9,9 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from moldau.pipelines.options import Option, choice, names, watermark
-from moldau.pipelines.problems import Problem
-from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec
+from moldau.pipelines.file.options import Option, choice, names, watermark
+from moldau.pipelines.file.problems import Problem
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

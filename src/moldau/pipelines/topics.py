@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
 
-from moldau.pipelines.problems import Place, Problem
-from moldau.pipelines.spec import PipelineSpec
+from moldau.pipelines.file.problems import Place, Problem
+from moldau.pipelines.file.spec import PipelineSpec
 
 REACH_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 10.0

@@ -11,14 +11,15 @@ from functools import lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from moldau.pipelines.formats import vectorised
+from moldau.pipelines.file.problems import PipelineError, Problem
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec
+from moldau.pipelines.formats import arrow_udf as vectorised
 from moldau.pipelines.formats.avro_types import Unfit, avro_schema, columns, has_branches, parsed
 from moldau.pipelines.formats.decoding import schema_problems
-from moldau.pipelines.formats.fixed import fixed
 from moldau.pipelines.formats.framing import PREFIX_BYTES, BadValue, prefix, schema_id
+from moldau.pipelines.formats.kept_schema import fixed
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.problems import PipelineError, Problem
-from moldau.pipelines.registry import (
+from moldau.pipelines.schema_registry import (
     REGISTER_OPTION,
     REGISTRY_OPTIONS,
     RegisteredSchema,
@@ -29,7 +30,6 @@ from moldau.pipelines.registry import (
     registered,
     schema_from_json,
 )
-from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

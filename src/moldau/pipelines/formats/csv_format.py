@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from moldau.pipelines.file.options import Option, text
+from moldau.pipelines.file.problems import PipelineError, Problem
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec
 from moldau.pipelines.formats import ddl
 from moldau.pipelines.formats.decoding import schema_problems
-from moldau.pipelines.formats.single import NO_VALUE, NOT_UTF8
+from moldau.pipelines.formats.one_column import NO_VALUE, NOT_UTF8
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.options import Option, text
-from moldau.pipelines.problems import PipelineError, Problem
-from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

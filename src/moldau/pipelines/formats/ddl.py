@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from moldau.pipelines.problems import near
+from moldau.pipelines.file.problems import near
 
 TYPES = frozenset(
     {

@@ -8,9 +8,9 @@ Required fields are checked here, as Spark's readers take a missing field for nu
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from moldau.pipelines.file.problems import PipelineError, Problem, suggestion
+from moldau.pipelines.file.spec import SourceSpec
 from moldau.pipelines.kinds import Context, Reading, format_kind
-from moldau.pipelines.problems import PipelineError, Problem, suggestion
-from moldau.pipelines.spec import SourceSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

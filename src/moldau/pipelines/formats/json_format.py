@@ -9,24 +9,24 @@ by a registry's serialiser is known by its first byte, 0, which no JSON text has
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from moldau.pipelines.file.options import Option, text, whole
+from moldau.pipelines.file.problems import PipelineError, Problem
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec
 from moldau.pipelines.formats import ddl
 from moldau.pipelines.formats.decoding import schema_problems
-from moldau.pipelines.formats.fixed import fixed
 from moldau.pipelines.formats.json_inference import infer
 from moldau.pipelines.formats.json_schema import fields_of, schema_of
+from moldau.pipelines.formats.kept_schema import fixed
+from moldau.pipelines.formats.one_column import NO_VALUE, NOT_UTF8
 from moldau.pipelines.formats.samples import sample_values
-from moldau.pipelines.formats.single import NO_VALUE, NOT_UTF8
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.options import Option, text, whole
-from moldau.pipelines.problems import PipelineError, Problem
-from moldau.pipelines.registry import (
+from moldau.pipelines.schema_registry import (
     REGISTER_OPTION,
     REGISTRY_OPTIONS,
     check_subject,
     newest_of,
     registered,
 )
-from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

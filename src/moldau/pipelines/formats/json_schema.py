@@ -8,8 +8,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from moldau.pipelines.problems import PipelineError, Problem
-from moldau.pipelines.spec import SourceSpec
+from moldau.pipelines.file.problems import PipelineError, Problem
+from moldau.pipelines.file.spec import SourceSpec
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from moldau.pipelines.formats import vectorised
+from moldau.pipelines.file.options import Option, text
+from moldau.pipelines.file.problems import PipelineError, Problem, suggestion
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec
+from moldau.pipelines.formats import arrow_udf as vectorised
 from moldau.pipelines.formats.avro_types import Unfit
 from moldau.pipelines.formats.decoding import schema_problems
-from moldau.pipelines.formats.fixed import fixed
 from moldau.pipelines.formats.framing import BadValue, message_place, prefix, schema_id, zigzag
+from moldau.pipelines.formats.kept_schema import fixed
 from moldau.pipelines.formats.protobuf_schema import NotCompiled, all_messages, compiled, message_at, place_of
 from moldau.pipelines.formats.protobuf_types import columns, fill, proto_text
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.options import Option, text
-from moldau.pipelines.problems import PipelineError, Problem, suggestion
-from moldau.pipelines.registry import (
+from moldau.pipelines.schema_registry import (
     REGISTER_OPTION,
     REGISTRY_OPTIONS,
     RegisteredSchema,
@@ -31,7 +32,6 @@ from moldau.pipelines.registry import (
     registered,
     schema_from_json,
 )
-from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FileDescriptor  # type: ignore[import-untyped]  # no type information

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from moldau.pipelines.file.options import Option
+from moldau.pipelines.file.problems import Problem
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec
 from moldau.pipelines.formats.decoding import schema_problems
-from moldau.pipelines.formats.single import only_column
+from moldau.pipelines.formats.one_column import only_column
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.options import Option
-from moldau.pipelines.problems import Problem
-from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -3,9 +3,9 @@
 import re
 from typing import TYPE_CHECKING
 
+from moldau.pipelines.file.problems import PipelineError, Problem
+from moldau.pipelines.file.spec import SourceSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.problems import PipelineError, Problem
-from moldau.pipelines.spec import SourceSpec
 from moldau.pipelines.topics import Cluster, ClusterError, cluster_of
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from moldau.pipelines.file.options import Option, names, text
+from moldau.pipelines.file.problems import PipelineError, Place, Problem, suggestion
+from moldau.pipelines.file.spec import SinkSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.options import Option, names, text
-from moldau.pipelines.problems import PipelineError, Place, Problem, suggestion
-from moldau.pipelines.spec import SinkSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # no type information

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from moldau.pipelines.file.options import Option, whole
+from moldau.pipelines.file.problems import Problem
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.options import Option, whole
-from moldau.pipelines.problems import Problem
 from moldau.pipelines.sinks.batches import COLUMNS
-from moldau.pipelines.spec import PipelineSpec, SinkSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

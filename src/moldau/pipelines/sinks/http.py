@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from moldau.pipelines.file.options import Option, choice, mapping, text, whole
+from moldau.pipelines.file.problems import Problem
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.options import Option, choice, mapping, text, whole
-from moldau.pipelines.problems import Problem
 from moldau.pipelines.sinks import batches
 from moldau.pipelines.sinks.batches import COLUMNS, Batch, Owner
-from moldau.pipelines.spec import PipelineSpec, SinkSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # no type information

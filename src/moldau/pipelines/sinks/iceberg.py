@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from moldau.pipelines.file.options import Option, mapping, text
+from moldau.pipelines.file.problems import Problem
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.options import Option, mapping, text
-from moldau.pipelines.problems import Problem
 from moldau.pipelines.sinks import batches
 from moldau.pipelines.sinks.batches import COLUMNS, KEY, Batch, Owner
 from moldau.pipelines.sinks.delta import variants_as_json
 from moldau.pipelines.sinks.ledger import refuse_rollback
-from moldau.pipelines.spec import PipelineSpec, SinkSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # no type information

@@ -11,13 +11,13 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from moldau.pipelines.file.options import Option, text
+from moldau.pipelines.file.problems import Problem
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.options import Option, text
-from moldau.pipelines.problems import Problem
 from moldau.pipelines.sinks import batches
 from moldau.pipelines.sinks.batches import COLUMNS, DELETE_WHEN, DELETED, KEY, Batch, Owner
 from moldau.pipelines.sinks.delta import variants_as_json
-from moldau.pipelines.spec import PipelineSpec, SinkSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # no type information

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from moldau.pipelines.file.options import Option, names, text
+from moldau.pipelines.file.problems import PipelineError, Problem
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.options import Option, names, text
-from moldau.pipelines.problems import PipelineError, Problem
 from moldau.pipelines.sinks.batches import COLUMNS, beside, chosen
-from moldau.pipelines.spec import PipelineSpec, SinkSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

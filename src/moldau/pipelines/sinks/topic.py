@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from moldau.pipelines.file.options import Option, choice, mapping, names, text
+from moldau.pipelines.file.problems import PipelineError, Place, Problem, near, suggestion
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import FORMATS, Context, format_kind
-from moldau.pipelines.options import Option, choice, mapping, names, text
-from moldau.pipelines.problems import PipelineError, Place, Problem, near, suggestion
 from moldau.pipelines.sinks.batches import COLUMNS, DELETE_WHEN
-from moldau.pipelines.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.topics import ClusterError, client_problems, cluster_of
 
 if TYPE_CHECKING:

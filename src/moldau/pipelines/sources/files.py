@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from moldau.pipelines.file.options import Option, choice, flag, names, text, whole
+from moldau.pipelines.file.problems import Problem
+from moldau.pipelines.file.spec import PipelineSpec, SourceSpec
 from moldau.pipelines.formats.decoding import decode
 from moldau.pipelines.kinds import Context, Reading
-from moldau.pipelines.options import Option, choice, flag, names, text, whole
-from moldau.pipelines.problems import Problem
-from moldau.pipelines.spec import PipelineSpec, SourceSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader

@@ -14,10 +14,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from moldau.pipelines.file.options import Option, flag, text, whole
+from moldau.pipelines.file.problems import PipelineError, Problem
+from moldau.pipelines.file.spec import PipelineSpec, SourceSpec
 from moldau.pipelines.kinds import Context, Reading
-from moldau.pipelines.options import Option, flag, text, whole
-from moldau.pipelines.problems import PipelineError, Problem
-from moldau.pipelines.spec import PipelineSpec, SourceSpec
 
 if TYPE_CHECKING:
     import psycopg

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
+from moldau.pipelines.file.options import Option, whole
+from moldau.pipelines.file.problems import Problem
+from moldau.pipelines.file.spec import PipelineSpec, SourceSpec
 from moldau.pipelines.kinds import Context, Reading
-from moldau.pipelines.options import Option, whole
-from moldau.pipelines.problems import Problem
-from moldau.pipelines.spec import PipelineSpec, SourceSpec
 
 
 def at_least_one(value: Any) -> int:

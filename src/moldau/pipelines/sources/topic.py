@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
+from moldau.pipelines.file.options import Option, choice, mapping, names, text, whole
+from moldau.pipelines.file.problems import Problem, near
+from moldau.pipelines.file.spec import PipelineSpec, SourceSpec
 from moldau.pipelines.formats.decoding import decode
 from moldau.pipelines.kinds import FORMATS, Context, Reading
-from moldau.pipelines.options import Option, choice, mapping, names, text, whole
-from moldau.pipelines.problems import Problem, near
-from moldau.pipelines.spec import PipelineSpec, SourceSpec
 from moldau.pipelines.topics import EARLIEST, LATEST, Cluster, ClusterError, Offsets, client_problems, cluster_of
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import moldau
-from moldau.pipelines.jars import cache_directory, connector_jars
-from moldau.pipelines.java import home_for_spark, java_home
-from moldau.pipelines.spec import PipelineSpec
+from moldau.pipelines.file.spec import PipelineSpec
+from moldau.pipelines.spark.jars import cache_directory, connector_jars
+from moldau.pipelines.spark.java import home_for_spark, java_home
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from moldau.pipelines import kinds
-from moldau.pipelines.failures import explain
-from moldau.pipelines.problems import Place, Problem, suggestion
-from moldau.pipelines.python_file import last_line_in
-from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec, ViewSpec
+from moldau.pipelines.file.problems import Place, Problem, suggestion
+from moldau.pipelines.file.python_file import last_line_in
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec, ViewSpec
+from moldau.pipelines.run.failures import explain
 from moldau.pipelines.sql_names import tables
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moldau.pipelines.problems import Place
+from moldau.pipelines.file.problems import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

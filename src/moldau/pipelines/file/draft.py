@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moldau.pipelines import kinds
-from moldau.pipelines.options import Choice, Given, Option, mapping, parse_options, text
-from moldau.pipelines.problems import Place, Problem, near, suggestion
-from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec, ViewSpec
+from moldau.pipelines.file.options import Choice, Given, Option, mapping, parse_options, text
+from moldau.pipelines.file.problems import Place, Problem, near, suggestion
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec, ViewSpec
 from moldau.pipelines.sql_names import tables
 
 if TYPE_CHECKING:

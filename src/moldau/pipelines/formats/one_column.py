@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from moldau.pipelines.problems import PipelineError, Problem
-from moldau.pipelines.spec import SinkSpec
+from moldau.pipelines.file.problems import PipelineError, Problem
+from moldau.pipelines.file.spec import SinkSpec
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from moldau.pipelines.draft import Draft, Entry, build
-from moldau.pipelines.graph import needed, sources_of
+from moldau.pipelines.file.draft import Draft, Entry, build
+from moldau.pipelines.file.options import Given
+from moldau.pipelines.file.problems import PipelineError, Place, Problem, suggestion
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec
 from moldau.pipelines.kinds import SINKS, sink_kind
-from moldau.pipelines.options import Given
-from moldau.pipelines.problems import PipelineError, Place, Problem, suggestion
+from moldau.pipelines.run.graph import needed, sources_of
+from moldau.pipelines.run.storage import Storage
 from moldau.pipelines.sinks.batches import beside
-from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec
-from moldau.pipelines.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

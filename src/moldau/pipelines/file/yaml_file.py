@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
-from moldau.pipelines.draft import PIPELINE_OPTIONS, Draft, Entry, ViewEntry
-from moldau.pipelines.options import Given
-from moldau.pipelines.problems import PipelineError, Place, Problem, suggestion
+from moldau.pipelines.file.draft import PIPELINE_OPTIONS, Draft, Entry, ViewEntry
+from moldau.pipelines.file.options import Given
+from moldau.pipelines.file.problems import PipelineError, Place, Problem, suggestion
 
 SECTIONS = {
     "sources": "where rows come from, by name",

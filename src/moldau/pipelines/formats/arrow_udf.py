@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.pipelines.formats.framing import BadValue
-from moldau.pipelines.formats.single import NO_VALUE
-from moldau.pipelines.registry import RegistryRefused, UnknownSchema
+from moldau.pipelines.formats.one_column import NO_VALUE
+from moldau.pipelines.schema_registry import RegistryRefused, UnknownSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # no type information

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable
 
-from moldau.pipelines.graph import sources_of
-from moldau.pipelines.groups import delete, readers
-from moldau.pipelines.spec import PipelineSpec, SinkSpec
-from moldau.pipelines.storage import Storage
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
+from moldau.pipelines.run.graph import sources_of
+from moldau.pipelines.run.groups import delete, readers
+from moldau.pipelines.run.storage import Storage
 
 KEYED = "rows are put in the place of those with the same key"
 AGAIN = {

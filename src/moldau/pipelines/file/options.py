@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from moldau.pipelines.problems import Place, Problem, near, suggestion
+from moldau.pipelines.file.problems import Place, Problem, near, suggestion
 
 
 @dataclass(frozen=True, slots=True)

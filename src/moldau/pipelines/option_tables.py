@@ -1,4 +1,4 @@
-"""The tables of options in docs/pipelines.md, made from their declarations: `python -m moldau.pipelines.page FILE`.
+"""The tables of options in docs/pipelines.md, made from their declarations: `python -m moldau.pipelines.option_tables F`.
 
 The rest of the page is written by hand; a table stands between `<!-- options of ... -->` and `<!-- end -->`.
 """
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from moldau.pipelines import kinds
-from moldau.pipelines.draft import PIPELINE_OPTIONS
-from moldau.pipelines.options import Choice, Option
+from moldau.pipelines.file.draft import PIPELINE_OPTIONS
+from moldau.pipelines.file.options import Choice, Option
 
 TABLE = re.compile(r"(<!-- options of (\w+)(?: (\w+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -20,25 +20,25 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from moldau.pipelines import dead_letters, graph
-from moldau.pipelines.check import check_frames, in_order
-from moldau.pipelines.display import Display
-from moldau.pipelines.failures import explain
-from moldau.pipelines.groups import Groups, Reader, readers, readers_of_sink
+from moldau.pipelines.file.check import check_frames, in_order
+from moldau.pipelines.file.problems import PipelineError, Problem
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context, sink_kind
-from moldau.pipelines.problems import PipelineError, Problem
-from moldau.pipelines.progress import Progress, listener
+from moldau.pipelines.run import dead_letters, graph
+from moldau.pipelines.run.display import Display
+from moldau.pipelines.run.failures import explain
+from moldau.pipelines.run.groups import Groups, Reader, readers, readers_of_sink
+from moldau.pipelines.run.progress import Progress, listener
+from moldau.pipelines.run.storage import RunLock, Storage
 from moldau.pipelines.secrets import without_secrets
-from moldau.pipelines.session import session
-from moldau.pipelines.spec import PipelineSpec, SinkSpec
-from moldau.pipelines.storage import RunLock, Storage
+from moldau.pipelines.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from moldau.pipelines.graph import Shape
+    from moldau.pipelines.run.graph import Shape
 
 ONCE, CONTINUOUS, REALTIME = "once", "continuous", "realtime"
 REALTIME_BATCH = "5 seconds"

@@ -7,8 +7,8 @@
 
 from typing import TYPE_CHECKING
 
+from moldau.pipelines.file.spec import SourceSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.spec import SourceSpec
 from moldau.pipelines.topics import cluster_of
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from moldau.pipelines.options import Option, flag, mapping, text
-from moldau.pipelines.problems import PipelineError, Problem, suggestion
-from moldau.pipelines.spec import SinkSpec, SourceSpec
+from moldau.pipelines.file.options import Option, flag, mapping, text
+from moldau.pipelines.file.problems import PipelineError, Problem, suggestion
+from moldau.pipelines.file.spec import SinkSpec, SourceSpec
 
 UNKNOWN_KEPT_S = 30.0
 REGISTRY_OPTIONS = (

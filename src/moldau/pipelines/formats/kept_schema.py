@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from moldau.pipelines.file.spec import SourceSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.spec import SourceSpec
 
 DEPENDS_ON = ("topic", "pattern", "format", "schema", "registry", "subject", "message")
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
-from moldau.pipelines.jar_hashes import SHA256
-from moldau.pipelines.java import is_carried, java_home
-from moldau.pipelines.trust import write_trust_store
+from moldau.pipelines.spark.jar_hashes import SHA256
+from moldau.pipelines.spark.java import is_carried, java_home
+from moldau.pipelines.spark.trust_store import write_trust_store
 
 SCALA = "2.13"
 RESOLVE_TIMEOUT_S = 300.0

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from moldau.pipelines.graph import sources_of
-from moldau.pipelines.progress import Offsets
-from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec
+from moldau.pipelines.run.graph import sources_of
+from moldau.pipelines.run.progress import Offsets
 from moldau.pipelines.topics import Cluster, cluster_of, when_ready
 
 if TYPE_CHECKING:

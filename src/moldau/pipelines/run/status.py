@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from moldau.pipelines.display import table
-from moldau.pipelines.progress import Figures
-from moldau.pipelines.spec import PipelineSpec
-from moldau.pipelines.storage import Storage
+from moldau.pipelines.file.spec import PipelineSpec
+from moldau.pipelines.run.display import table
+from moldau.pipelines.run.progress import Figures
+from moldau.pipelines.run.storage import Storage
 
 GOING_ON = ("running", "stopping")
 

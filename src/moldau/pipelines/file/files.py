@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from moldau.pipelines import python_file, yaml_file
-from moldau.pipelines.check import check, check_names, in_order
-from moldau.pipelines.draft import Draft, build
-from moldau.pipelines.problems import PipelineError, Place, Problem
-from moldau.pipelines.settings import override
-from moldau.pipelines.spec import PipelineSpec
+from moldau.pipelines.file import python_file, yaml_file
+from moldau.pipelines.file.check import check, check_names, in_order
+from moldau.pipelines.file.draft import Draft, build
+from moldau.pipelines.file.overrides import override
+from moldau.pipelines.file.problems import PipelineError, Place, Problem
+from moldau.pipelines.file.spec import PipelineSpec
 
 READERS = {".yaml": yaml_file.read, ".yml": yaml_file.read, ".py": python_file.read}
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from moldau.pipelines.draft import PIPELINE_OPTIONS, Draft, Entry
-from moldau.pipelines.options import Given
-from moldau.pipelines.problems import PipelineError, Place, Problem, suggestion
+from moldau.pipelines.file.draft import PIPELINE_OPTIONS, Draft, Entry
+from moldau.pipelines.file.options import Given
+from moldau.pipelines.file.problems import PipelineError, Place, Problem, suggestion
 
 PLACE = Place("command line", 1)
 
@@ -21,7 +21,7 @@ def _value(text: str) -> object:
     """Read as a file's would be: numbers, lists and texts."""
     import yaml
 
-    from moldau.pipelines.yaml_file import Loader
+    from moldau.pipelines.file.yaml_file import Loader
 
     try:
         return yaml.load(text, Loader=Loader)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
-from moldau.pipelines.failures import explain
+from moldau.pipelines.file.problems import Place, Problem
+from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec, ViewSpec
 from moldau.pipelines.kinds import Context, Reading, source_kind
-from moldau.pipelines.problems import Place, Problem
-from moldau.pipelines.spec import PipelineSpec, SinkSpec, SourceSpec, ViewSpec
+from moldau.pipelines.run.failures import explain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,10 +15,10 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from moldau.pipelines.draft import Draft, Entry, ViewEntry
-from moldau.pipelines.options import Given
-from moldau.pipelines.problems import PipelineError, Place, Problem, suggestion
-from moldau.pipelines.yaml_file import sql_from_file
+from moldau.pipelines.file.draft import Draft, Entry, ViewEntry
+from moldau.pipelines.file.options import Given
+from moldau.pipelines.file.problems import PipelineError, Place, Problem, suggestion
+from moldau.pipelines.file.yaml_file import sql_from_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from moldau.pipelines.dead_letters import PREFIX
-from moldau.pipelines.spec import PipelineSpec
+from moldau.pipelines.file.spec import PipelineSpec
+from moldau.pipelines.run.dead_letters import PREFIX
 from moldau.pipelines.topics import Cluster, asking, cluster_of, when_ready
 
 if TYPE_CHECKING:

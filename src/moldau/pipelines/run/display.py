@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TextIO
 
-from moldau.pipelines.progress import Figures, Progress
+from moldau.pipelines.run.progress import Figures, Progress
 
 REFRESH_S = 0.2
 PLAIN_S = 10.0

@@ -1,0 +1,1 @@
+"""A pipeline at work: its queries, its progress, its storage."""

@@ -1,0 +1,1 @@
+"""Spark itself: a Java, the connector's jars, a session."""
