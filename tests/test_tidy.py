@@ -20,7 +20,18 @@ from moldau.requests import registry
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "moldau"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-BELOW_BROKER = ("handlers", "coordinators", "cluster", "replication", "log", "records", "protocol", "core")
+BELOW_BROKER = (
+    "handlers",
+    "fastpath",
+    "requests",
+    "coordinators",
+    "cluster",
+    "replication",
+    "log",
+    "records",
+    "protocol",
+    "core",
+)
 
 FUNCTION_LINES_MAX = 65
 """A docstring is not counted."""
@@ -33,17 +44,17 @@ LARGER_FILES: dict[str, int] = {}
 WALL = {
     "core/clock": "the clock itself",
     "requests/turns": "how long a turn of the loop has lasted is measured where it is spent",
-    "cluster/embedded/store": "waits for a lease to run out where there is no loop to wait in",
-    "cluster/zookeeper/store": "kazoo's sockets and sessions live in real time",
+    "cluster/embedded": "waits for a lease to run out where there is no loop to wait in",
+    "cluster/zookeeper": "kazoo's sockets and sessions live in real time",
     "log/compaction/process": "a process of its own, which holds itself to a rate",
 }
 FILES = {
     "core/real_files": "the real twin of `Files`",
-    "cluster/embedded/store": "SQLite's file and the lock files beside it, which `Files` does not know",
+    "cluster/embedded": "SQLite's file and the lock files beside it, which `Files` does not know",
 }
 TASKS = {
-    "cluster/embedded/store": "looks for changes of other processes, and keeps the lease from a thread",
-    "cluster/zookeeper/store": "kazoo's client is stopped in a thread, as it may take its time",
+    "cluster/embedded": "looks for changes of other processes, and keeps the lease from a thread",
+    "cluster/zookeeper": "kazoo's client is stopped in a thread, as it may take its time",
     "handlers/k00_produce": "an append whose records are opened in a thread goes on when its client is gone",
     "requests/pending": "the one place where a handler's coroutine becomes a task, which its connection cancels",
     "fastpath/produce": "the same for the fast path",

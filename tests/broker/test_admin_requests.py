@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from moldau.cluster.image import ClusterImage, PartitionImage
-from tests.broker.controlling_members import Member, Members
-from tests.broker.test_controlling import Run, open_store, run  # noqa: F401  # fixtures
+from tests.broker.controller_members import Member, Members
+from tests.broker.test_controller import Run, open_store, run  # noqa: F401  # fixtures
 from tests.cluster.store_contract import eventually
 
 ELECTION = "/admin/preferred_replica_election"

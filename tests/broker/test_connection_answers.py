@@ -9,7 +9,7 @@ import pytest
 
 from moldau.broker.connection import REQUESTS_IN_FLIGHT_MAX, Connection
 from moldau.broker.dispatch import Answer, Dispatcher
-from moldau.broker.receive_buffers import KEPT_MAX, Inputs
+from moldau.broker.receive_buffers import KEPT_MAX, ReceiveBuffers
 from moldau.protocol.errors import ProtocolError
 from moldau.requests.pending import PendingAnswer
 from tests.broker.transports import Owner, Transport
@@ -42,7 +42,7 @@ class Client:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, cold_reads: ThreadPoolExecutor) -> None:
         self.loop, self.echo, self.transport = loop, Echo(), Transport()
-        self.inputs = Inputs()
+        self.inputs = ReceiveBuffers()
         dispatcher = cast(Dispatcher, self.echo)
         self._connection = Connection(loop, Owner(), dispatcher, cold_reads, self.inputs, "PLAINTEXT", 100_000)
         self._connection.connection_made(cast(asyncio.Transport, self.transport))

@@ -5,7 +5,7 @@ import pytest
 from moldau.broker import follower_syncs
 from moldau.broker.follower_syncs import FollowerSyncs
 from moldau.core.ids import TopicPartition
-from tests.broker.fetching_stage import OWN_ID, TOPIC, TOPIC_ID, Stage, broker, data, play, turns, until, written
+from tests.broker.fetchers_stage import OWN_ID, TOPIC, TOPIC_ID, Stage, broker, data, play, turns, until, written
 from tests.log.helpers import append, batch
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from moldau.broker import isr_changes
-from moldau.broker.isr_changes import IsrChanging
+from moldau.broker.isr_changes import IsrProposals
 from moldau.cluster.changes import Change, StateChange, applied
 from moldau.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.metadata import Conflict
@@ -79,7 +79,7 @@ class Bench:
         self.services = SimpleNamespace(
             metadata=self.store, replicas=Replicas(), connected=True, clock=ManualClock(), config=None
         )
-        self.changing = IsrChanging(asyncio.get_running_loop(), cast(Any, self.services))
+        self.changing = IsrProposals(asyncio.get_running_loop(), cast(Any, self.services))
         self.partition = Partition(
             TOPIC_ID,
             memory_log(),

@@ -11,7 +11,7 @@ from moldau.broker.peer import BUFFER_BYTES_MIN, SMALL_ANSWERS_MAX, PeerClient, 
 from moldau.cluster.image import Endpoint
 from moldau.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.broker.fake_leader import PATIENCE_S, Asked, FakeLeader
-from tests.broker.fetching_stage import turns, until
+from tests.broker.fetchers_stage import turns, until
 
 TIMEOUT_MS = 1000 * PATIENCE_S
 SHORT_MS = 500

@@ -11,7 +11,7 @@ import pytest
 from moldau.broker.connection import Connection
 from moldau.broker.dispatch import Dispatcher
 from moldau.broker.group_coordinator import GroupCoordinator
-from moldau.broker.receive_buffers import Inputs
+from moldau.broker.receive_buffers import ReceiveBuffers
 from moldau.protocol import codec
 from moldau.protocol.apis import response_type
 from moldau.protocol.errors import ErrorCode
@@ -50,7 +50,7 @@ class Client:
     """One connection to a broker without sockets."""
 
     def __init__(self, world: World, cold_reads: ThreadPoolExecutor) -> None:
-        self.world, self._cold_reads, self._inputs = world, cold_reads, Inputs()
+        self.world, self._cold_reads, self._inputs = world, cold_reads, ReceiveBuffers()
         self._dispatcher = Dispatcher(world.services)
         self.connect()
 

@@ -14,7 +14,10 @@ from moldau.core.unserved import HARMLESS, REFUSED
 
 ROOT = Path(moldau.__file__).parent
 TABLES = {ROOT / "core" / "broker_keys.py", ROOT / "core" / "unserved.py"}
-ROOMS = ("core", "protocol", "records", "log", "replication", "cluster", "coordinators", "handlers", "broker")
+ROOMS = (
+    *("core", "protocol", "records", "log", "replication", "cluster"),
+    *("coordinators", "requests", "fastpath", "handlers", "broker"),
+)
 
 KAFKAS_OWN = """
 process.roles=broker,controller

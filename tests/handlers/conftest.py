@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from moldau.broker.group_coordinator import GroupCoordinator
-from moldau.broker.roles import Follower
+from moldau.broker.roles import Roles
 from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint
 from moldau.cluster.metadata import Metadata
@@ -75,7 +75,7 @@ class World:
         endpoints = (Endpoint("PLAINTEXT", "inside", 9092, "PLAINTEXT"), Endpoint("OUT", "outside", 443, "SSL"))
         await self.metadata.register_broker(BrokerInfo(BROKER_ID, "r1", endpoints))
         await self.metadata.claim_controller(BROKER_ID)
-        self.metadata.subscribe(Follower(self.services).image_changed)
+        self.metadata.subscribe(Roles(self.services).image_changed)
         self.metadata.subscribe(self.groups.image_changed)
 
     def _topic_config(self, topic: str) -> TopicConfig:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
-from moldau.broker.cleaner import Cleaning
+from moldau.broker.cleaner import Cleaner
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import ManualClock
 from moldau.core.faulty_files import FaultyFiles, Stopped
@@ -121,7 +121,7 @@ class InThisThread(Executor):
         return done
 
 
-class Cleaner:
+class CleanerHere:
     """A worker that cleans in this thread, and `then` does something that comes before the loop hears of it."""
 
     worker_id = 1
@@ -308,10 +308,10 @@ class World:
             ),
         )
 
-        async def worker() -> Cleaner:
-            return Cleaner(self.files, interruption.come)
+        async def worker() -> CleanerHere:
+            return CleanerHere(self.files, interruption.come)
 
-        cleaning = Cleaning(cast("Services", services), self.files, InThisThread(interruption.come), worker)
+        cleaning = Cleaner(cast("Services", services), self.files, InThisThread(interruption.come), worker)
         cleaning.look()
         await cleaning.idle()
 

@@ -1,6 +1,6 @@
 """A cluster without sockets, threads and time of its own: all that happens is drawn from one seed.
 
-Real: logs over files in memory, `Follower`, `Fetchers`, `IsrChanging`, the handlers of Produce, Fetch and ListOffsets,
+Real: logs over files in memory, `Roles`, `Fetchers`, `IsrProposals`, the handlers of Produce, Fetch and ListOffsets,
 the codec both ways, and the controller's decisions. Simulated: the event loop and its time, connections, and the store,
 which is an image that changes at once and that brokers hear of late.
 """
@@ -17,8 +17,8 @@ from typing import Any, cast
 from moldau.broker import leader_fetcher
 from moldau.broker.dispatch import Answer, Dispatcher, Peer
 from moldau.broker.fetchers import Fetchers
-from moldau.broker.isr_changes import IsrChanging
-from moldau.broker.roles import Follower
+from moldau.broker.isr_changes import IsrProposals
+from moldau.broker.roles import Roles
 from moldau.cluster.changes import Change, StateChange, applied
 from moldau.cluster.controller import plan_return, reconcile
 from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint, PartitionImage, TopicImage
@@ -390,9 +390,9 @@ class Node:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.services: Services
         self.metadata: NodeMetadata
-        self.follower: Follower
+        self.roles: Roles
         self.fetchers: Fetchers
-        self.isr_changes: IsrChanging
+        self.isr_changes: IsrProposals
         self.disk: SlowDisk
         self.is_wiped = False
 
@@ -424,8 +424,8 @@ class Node:
         logs.claim(self.id, "c")
         logs.load()
         self.fetchers = Fetchers(cluster.loop, self.services)
-        self.isr_changes = IsrChanging(cluster.loop, self.services)
-        self.follower = Follower(self.services, self.fetchers, self.isr_changes, _nothing_may_stop)
+        self.isr_changes = IsrProposals(cluster.loop, self.services)
+        self.roles = Roles(self.services, self.fetchers, self.isr_changes, _nothing_may_stop)
         if not logs.was_clean:
             missing = [TopicPartition(TOPIC, index) for index in cluster.partitions]
             lost = [each for each in missing if self.is_wiped and logs.get(each) is None]
@@ -434,7 +434,7 @@ class Node:
             assert all(states[each.partition].isr != (self.id,) for each in lost), "it would be elected with nothing"
         cluster.store.register(self.id)
         self.metadata.image = ClusterImage()
-        self.metadata.subscribe(self.follower.image_changed)
+        self.metadata.subscribe(self.roles.image_changed)
         self.metadata.subscribe(self.fetchers.image_changed)
         self.metadata.publish(cluster.store.image)
 
@@ -483,7 +483,7 @@ class Node:
         if not self.is_connected:
             return
         self.is_connected = self.services.connected = False
-        self.follower.resign_all()
+        self.roles.resign_all()
         epoch = self.session_epoch
         self.cluster.loop.call_later(self.cluster.random.uniform(0, 0.5), self.cluster.store.expire, self.id, epoch)
 
@@ -495,8 +495,8 @@ class Node:
         self.cluster.store.register(self.id)
         self.is_connected = self.services.connected = True
         self.metadata.publish(self.cluster.store.image)
-        self.follower.may_lead = True
-        self.follower.apply_all(self.metadata.image)
+        self.roles.may_lead = True
+        self.roles.apply_all(self.metadata.image)
         self.isr_changes.session_changed(True)
 
     def serve(self, key: int, version: int, body: bytes, then: Callable[[Any], object]) -> None:

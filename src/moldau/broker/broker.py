@@ -11,7 +11,7 @@ from random import SystemRandom
 from typing import Any
 
 from moldau.broker.adoption import adopt, check_store, keep_cluster_id, recorded_identity
-from moldau.broker.cleaner import Cleaning
+from moldau.broker.cleaner import Cleaner
 from moldau.broker.cluster_member import ClusterMember
 from moldau.broker.controller import Controller
 from moldau.broker.coordinator import Coordinator
@@ -22,8 +22,8 @@ from moldau.broker.group_commit import committer
 from moldau.broker.group_coordinator import SHARD_MODULE, GroupCoordinator
 from moldau.broker.heap import Heap
 from moldau.broker.listeners import Listeners
-from moldau.broker.metadata_refresh import Refreshing
-from moldau.broker.opener_thread import OpeningThread
+from moldau.broker.metadata_refresh import MetadataRefresh
+from moldau.broker.opener_thread import OpenerThread
 from moldau.broker.ownership import check_directories
 from moldau.broker.registration import BrokerStartError
 from moldau.broker.roles import WHOLE_CLUSTER
@@ -165,7 +165,7 @@ class Broker:
             is_another = self._check_store(place, known.data if known is not None else None)
             self._is_new = await keep_cluster_id(self.store, identity, znodes.id_text(os.urandom(16)))
             self._adopts = self._is_new or is_another
-            self._refreshing = Refreshing(self._loop, lambda: self._metadata.catch_up())
+            self._refreshing = MetadataRefresh(self._loop, lambda: self._metadata.catch_up())
             self._metadata = Metadata(self.store, self._clock, os.urandom, self._refreshing.stale)
             await self._metadata.load()
             self.broker_id = await self._choose_broker_id(identity)
@@ -225,7 +225,7 @@ class Broker:
             random=self._random,
         )
         self._heap = Heap(self._loop)
-        self._services.opening = self._opening = OpeningThread(self._loop, self._heap)
+        self._services.opener = self._opener = OpenerThread(self._loop, self._heap)
         self._groups = GroupCoordinator(self._loop, self._services, lambda: os.urandom(16))
         self._services.groups = self._groups
         self._coordinators: list[Coordinator[Any]] = [self._groups]
@@ -304,13 +304,13 @@ class Broker:
 
         # Neither the start nor the first group waits for the 50 ms that this import takes.
         self._threads.submit(import_module, SHARD_MODULE)
-        self._cleaning = Cleaning(self._services, self._files, self._threads)
+        self._cleaner = Cleaner(self._services, self._files, self._threads)
         self._periodic = [
             Periodic(self._loop, interval("log.retention.check.interval.ms"), self._apply_retention),
             Periodic(self._loop, interval("log.flush.offset.checkpoint.interval.ms"), self._checkpoint),
             Periodic(self._loop, interval("replica.high.watermark.checkpoint.interval.ms"), self._checkpoint_marks),
             Periodic(self._loop, interval("log.flush.scheduler.interval.ms"), self._flush_due),
-            Periodic(self._loop, interval("log.cleaner.backoff.ms"), self._cleaning.look),
+            Periodic(self._loop, interval("log.cleaner.backoff.ms"), self._cleaner.look),
             *map(self._periodic_clean_up, self._coordinators),
             Periodic(self._loop, self._idle_check_ms, self._listeners.close_idle),
             Periodic(self._loop, self._lag_check_ms, self._member.isr_changes.check_lag),
@@ -433,7 +433,7 @@ class Broker:
             coordinator.close()
         self._listeners.close()  # also below; here so that nobody is answered any more
         await self._member.close()
-        await self._cleaning.stop()
+        await self._cleaner.stop()
         await self._directory_threads.wait()
 
     async def _release(self) -> None:
@@ -446,7 +446,7 @@ class Broker:
         if hasattr(self, "store"):
             await self.store.close()
         if hasattr(self, "_opening"):
-            self._opening.close()
+            self._opener.close()
             self._heap.close()
         self._threads.shutdown()
         self._directory_threads.shutdown()

@@ -98,7 +98,7 @@ class ChildProcess:
         await self._process.wait()
 
 
-class Cleaning:
+class Cleaner:
     """The cleaner of one broker. `look` is called at the interval `log.cleaner.backoff.ms`."""
 
     def __init__(

@@ -9,13 +9,13 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from moldau.broker.comeback import Returning
+from moldau.broker.comeback import Comeback
 from moldau.broker.controller import Controller
 from moldau.broker.coordinator import Coordinator
 from moldau.broker.fetchers import Fetchers
-from moldau.broker.isr_changes import IsrChanging
+from moldau.broker.isr_changes import IsrProposals
 from moldau.broker.registration import Registration
-from moldau.broker.roles import Follower
+from moldau.broker.roles import Roles
 from moldau.broker.shutdown import hand_over
 from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage
 from moldau.cluster.image_listeners import ImageListener
@@ -45,11 +45,11 @@ class ClusterMember:
         self._coordinators = coordinators
         self._ends: list[Callable[[], None]] = []
         self._telling: set[asyncio.Task[None]] = set()
-        self.isr_changes = IsrChanging(loop, services)
+        self.isr_changes = IsrProposals(loop, services)
         self.fetchers = Fetchers(loop, services)
         self.controller = Controller(loop, services)
-        self.follower = Follower(services, self.fetchers, self.isr_changes, self._partitions_offline)
-        services.logs_made = self.follower.made
+        self.roles = Roles(services, self.fetchers, self.isr_changes, self._partitions_offline)
+        services.logs_made = self.roles.made
         self.registration = Registration(
             services,
             store,
@@ -60,14 +60,14 @@ class ClusterMember:
             on_registered=self._registered_again,
             on_failed=on_failed,
         )
-        self._returning = Returning(services, self.registration, self.follower)
+        self._comeback = Comeback(services, self.registration, self.roles)
 
     async def register(self) -> None:
         """Be alive for others; raises BrokerStartError."""
-        await self._returning.withdraw()
-        await self._returning.claim()
+        await self._comeback.withdraw()
+        await self._comeback.claim()
         await self.registration.register()
-        self._returning.registered()
+        self._comeback.registered()
 
     def take_part(self) -> None:
         """Do as the image says, from now on."""
@@ -98,7 +98,7 @@ class ClusterMember:
 
     def directory_failed(self, partitions: list[TopicPartition]) -> None:
         """These have no log any more."""
-        self.follower.directory_failed(partitions)
+        self.roles.directory_failed(partitions)
 
     async def hand_over(self) -> None:
         """Let others lead, if `controlled.shutdown.enable`."""
@@ -111,7 +111,7 @@ class ClusterMember:
     async def close(self) -> None:
         """Take part no more. The controller's office is given up last."""
         self.registration.close()
-        self._returning.close()
+        self._comeback.close()
         for task in self._telling:
             task.cancel()
         await self.fetchers.close()
@@ -123,8 +123,8 @@ class ClusterMember:
     def _listeners(self) -> tuple[ImageListener, ...]:
         """The roles first, then those who build on them."""
         return (
-            self.follower.image_changed,
-            self._returning.image_changed,
+            self.roles.image_changed,
+            self._comeback.image_changed,
             self.fetchers.image_changed,
             self._tell_coordinators,
             self.controller.image_changed,
@@ -133,13 +133,13 @@ class ClusterMember:
     # The session
 
     def _session_lost(self) -> None:
-        self.follower.resign_all()
+        self.roles.resign_all()
         self.coordinators_changed()
         self.controller.session_lost()
 
     def _registered_again(self) -> None:
-        self.follower.may_lead = True
-        self.follower.apply_all(self._services.metadata.image)
+        self.roles.may_lead = True
+        self.roles.apply_all(self._services.metadata.image)
         self.coordinators_changed()
         self.controller.registered()
 

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Coroutine, Iterator, Sequence
 
 from moldau.broker.registration import Registration
-from moldau.broker.roles import Follower
+from moldau.broker.roles import Roles
 from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, StateChange
 from moldau.cluster.controller import plan_return
 from moldau.cluster.image import ClusterImage, TopicImage
@@ -32,13 +32,13 @@ NAMES_IN_A_LINE_MAX = 20
 NO_LOG = LogEnd(-1, 0)
 
 
-class Returning:
+class Comeback:
     """Withdraws, and watches over the partitions that wait for a decision."""
 
-    def __init__(self, services: Services, registration: Registration, follower: Follower) -> None:
+    def __init__(self, services: Services, registration: Registration, roles: Roles) -> None:
         self._services = services
         self._registration = registration
-        self._follower = follower
+        self._roles = roles
         self._undecided: dict[TopicPartition, bytes] = {}  # with the id of their topic
         self._telling: set[asyncio.Task[None]] = set()
 
@@ -88,7 +88,7 @@ class Returning:
     def registered(self) -> None:
         """The cluster knows what is missing here. Before the roles are taken up."""
         if self._undecided:
-            self._follower.directory_failed(sorted(self._undecided))
+            self._roles.directory_failed(sorted(self._undecided))
         else:
             self._services.logs.directories_are_known()
 
@@ -104,7 +104,7 @@ class Returning:
                 del self._undecided[name]
             log.info("decided elsewhere, and followed here again: %s", _some(decided))
             self._tell(self._registration.mark_online(decided))
-            self._follower.back_online(new, decided)
+            self._roles.back_online(new, decided)
             if not self._undecided:
                 self._services.logs.directories_are_known()
 

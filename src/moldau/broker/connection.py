@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from typing import Protocol, cast
 
 from moldau.broker.dispatch import Dispatcher, Peer, chunks_of
-from moldau.broker.receive_buffers import INPUT_BYTES, Inputs
+from moldau.broker.receive_buffers import INPUT_BYTES, ReceiveBuffers
 from moldau.broker.sender import Chunk, Sender
 from moldau.protocol.errors import ProtocolError
 from moldau.protocol.framing import COPY_BYTES_MAX, SIZE_BYTES, Frame, FrameReader
@@ -68,7 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         owner: ConnectionOwner,
         dispatcher: Dispatcher,
         cold_reads: Executor,
-        inputs: Inputs,
+        inputs: ReceiveBuffers,
         listener: str,
         request_bytes_max: int,
     ) -> None:

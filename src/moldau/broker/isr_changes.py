@@ -24,7 +24,7 @@ CHANGES_PER_WRITE_MAX = 100
 RETRY_S = 0.5
 
 
-class IsrChanging:
+class IsrProposals:
     """Gathers the proposals of a turn of the loop and writes them together."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, services: Services) -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 
 from moldau.broker.connection import Connection
 from moldau.broker.dispatch import Dispatcher
-from moldau.broker.receive_buffers import Inputs
+from moldau.broker.receive_buffers import ReceiveBuffers
 from moldau.core.broker_config import BrokerConfig, Listener
 from moldau.core.descriptors import shares
 
@@ -34,7 +34,7 @@ class Listeners:
         self._config = config
         self._dispatcher: Dispatcher
         self._cold_reads = cold_reads
-        self._inputs = Inputs()
+        self._inputs = ReceiveBuffers()
         self._servers: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
         self._per_host: Counter[str] = Counter()

@@ -19,7 +19,7 @@ ROUND_S_MAX: Final = 0.005
 """On a slow disk a round ends sooner."""
 
 
-class Making:
+class LogMaker:
     """Calls `settle` for each partition that had to wait, with what the image says by then."""
 
     def __init__(self, settle: Callable[[TopicPartition], None]) -> None:

@@ -14,7 +14,7 @@ RETRY_S_MAX = 30.0
 """What is wrong with a part of the broker may stay wrong: it is tried ever less often."""
 
 
-class Refreshing:
+class MetadataRefresh:
     """Runs `refresh` after each call of `stale`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, refresh: Callable[[], Awaitable[None]]) -> None:

@@ -21,8 +21,8 @@ SWITCH_INTERVAL_S = 0.0005
 it took 1.5 ms. With Python's own 5 ms it took 6.6."""
 
 
-class OpeningThread:
-    """Implements `handlers.opening.Opening`."""
+class OpenerThread:
+    """Implements `requests.opener.Opener`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, heap: Heap) -> None:
         self._loop = loop

@@ -19,7 +19,7 @@ KEPT_MAX = 64
 SPARES_MAX = 4
 
 
-class Inputs:
+class ReceiveBuffers:
     """The memory of one loop."""
 
     __slots__ = ("_kept", "_spares", "shared")

@@ -54,7 +54,7 @@ class Registration:
         self._is_registered = False
         self._outcome_is_unknown = False
         self._is_lost = False
-        self._returning: asyncio.Task[None] | None = None
+        self._comeback: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
         self._end_listening = store.on_session(self._session_changed)
 
@@ -109,8 +109,8 @@ class Registration:
     def close(self) -> None:
         """Listen to the session no more."""
         self._end_listening()
-        if self._returning is not None:
-            self._returning.cancel()
+        if self._comeback is not None:
+            self._comeback.cancel()
 
     # Registering
 
@@ -184,7 +184,7 @@ class Registration:
         self._is_lost = True
         log.error("the session with the metadata store is lost: this broker leads nothing until it has a new one")
         self._on_lost()
-        self._returning = asyncio.get_running_loop().create_task(self._return())
+        self._comeback = asyncio.get_running_loop().create_task(self._return())
 
     async def _return(self) -> None:
         delay_s = RETRY_S_FIRST

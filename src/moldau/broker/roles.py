@@ -14,7 +14,7 @@ from functools import partial
 
 from moldau.broker import state_changes
 from moldau.broker.fetchers import Fetchers
-from moldau.broker.log_maker import Making
+from moldau.broker.log_maker import LogMaker
 from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
@@ -38,7 +38,7 @@ class NotFollowed(Exception):
     """Some partitions could not be brought to what the image says."""
 
 
-class Follower:
+class Roles:
     """Listens to the image."""
 
     def __init__(
@@ -55,12 +55,12 @@ class Follower:
         self._on_offline = on_offline
         self._offline: set[TopicPartition] = set()
         self._failed: set[TopicPartition] = set()
-        self._making = Making(self._settle)
+        self._log_maker = LogMaker(self._settle)
         self.may_lead = True
 
     async def made(self) -> None:
         """Returns when every log that the image wants here is made."""
-        await self._making.made()
+        await self._log_maker.made()
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
         """Apply the difference, and what could not be applied before; raises NotFollowed, when all else is done."""
@@ -69,7 +69,7 @@ class Follower:
             return
         before, failed = frozenset(self._offline), self._failed
         self._failed = set()
-        self._making.begin()
+        self._log_maker.begin()
         for name, topic in old.topics.items():
             now = new.topics.get(name)
             if now is None or now.topic_id != topic.topic_id:
@@ -87,7 +87,7 @@ class Follower:
     def apply_all(self, image: ClusterImage) -> None:
         """Take up every partition as the image says, whatever was done before."""
         before = frozenset(self._offline)
-        self._making.begin()
+        self._log_maker.begin()
         for topic in image.topics.values():
             self._topic_changed(topic, None)
         self._tell_offline(before)
@@ -172,7 +172,7 @@ class Follower:
             topic_partition = TopicPartition(topic.name, index)
             there = self._services.logs.get(topic_partition)
             if there is None or there.topic_id in (None, topic.topic_id):  # not of a topic that came in its place
-                delete = self._delete if there is None or self._making.is_now(topic_partition) else self._let_go
+                delete = self._delete if there is None or self._log_maker.is_now(topic_partition) else self._let_go
                 self._apart(topic_partition, partial(delete, topic_partition))
 
     def _topic_changed(self, topic: TopicImage, before: TopicImage | None) -> None:
@@ -204,10 +204,10 @@ class Follower:
     def _is_ready(self, topic: TopicImage, topic_partition: TopicPartition) -> bool:
         """Whether its log is there, or may be made now; not one that waits to be deleted."""
         there = self._services.logs.get(topic_partition)
-        if there is not None and topic_partition in self._making and there.topic_id not in (None, topic.topic_id):
+        if there is not None and topic_partition in self._log_maker and there.topic_id not in (None, topic.topic_id):
             self._delete(topic_partition)
             there = None
-        return there is not None or is_internal(topic.name) or self._making.is_now(topic_partition)
+        return there is not None or is_internal(topic.name) or self._log_maker.is_now(topic_partition)
 
     def _settle(self, topic_partition: TopicPartition) -> None:
         """Do what the image says of a partition that had to wait."""

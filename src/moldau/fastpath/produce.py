@@ -273,7 +273,7 @@ class ProduceRepeats:
             except RecordsToOpen as to_open:
                 try:
                     outcomes.append(
-                        await append_opened(to_open, partition, known.acks, services.opening, services.clock)
+                        await append_opened(to_open, partition, known.acks, services.opener, services.clock)
                     )
                 except ApiError as error:
                     outcomes.append(error)

@@ -76,7 +76,7 @@ async def _open_and_append(first: "_ToOpen", appending: "_Appending", services: 
         while to_open is not None:
             records, partition, acks = to_open
             try:
-                appended = await append_opened(records, partition, acks, services.opening, services.clock)
+                appended = await append_opened(records, partition, acks, services.opener, services.clock)
             except ApiError as error:
                 to_open = appending.throw(error)
             else:

@@ -279,7 +279,7 @@ class _Fetch:
             region = cast(FileRegion, result.records)
             convert = partial(conversion.convert, region, wanted.fetch_offset, max(0, wanted.max_bytes))
             try:
-                records = await services.opening.run(partial(convert, first_whole=version >= FETCH_CUTS_SOFTLY))
+                records = await services.opener.run(partial(convert, first_whole=version >= FETCH_CUTS_SOFTLY))
             except OSError as error:
                 told = self._refused(wanted, self._find(wanted).log.fail(error))
             except ApiError as error:

@@ -32,7 +32,7 @@ from moldau.protocol.messages.k02_list_offsets import (
 from moldau.replication.partition import Partition
 from moldau.requests.authorization import DESCRIBE, TOPIC
 from moldau.requests.context import RequestContext
-from moldau.requests.opener import Opening
+from moldau.requests.opener import Opener
 from moldau.requests.pending import PendingAnswer, undecided
 from moldau.requests.pieces import Pieces
 
@@ -159,7 +159,7 @@ async def _looked_up(
     try:
         for _ in range(SEARCHES_MAX):
             try:
-                found = await _run(looking.search(left), partition.log, context.services.opening)
+                found = await _run(looking.search(left), partition.log, context.services.opener)
             finally:  # a file that was cut meanwhile may also have been read as nonsense
                 _check_unchanged(partition, epoch, context)
             if found is None or found.offset >= partition.log.log_start_offset:
@@ -175,10 +175,10 @@ def _check_unchanged(partition: Partition, epoch: int, context: RequestContext) 
         raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.topic_partition} has a new leader")
 
 
-async def _run(search: Search, log: Log, opening: Opening) -> TimestampOffset | None:
+async def _run(search: Search, log: Log, opener: Opener) -> TimestampOffset | None:
     while (region := log.next_region(search)) is not None:
         try:
-            found = await opening.run(partial(search.look, region))
+            found = await opener.run(partial(search.look, region))
         except OSError as error:
             raise log.fail(error) from error
         if found is not None:

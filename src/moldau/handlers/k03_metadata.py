@@ -149,7 +149,7 @@ async def _answer_in_turns(request: MetadataRequest, context: RequestContext) ->
 def _answer(request: MetadataRequest, context: RequestContext, topics: list[MetadataResponseTopic]) -> MetadataResponse:
     image = context.services.metadata.image
     return MetadataResponse(
-        brokers=_brokers([*image.brokers.values(), *context.services.departed.listed(image)], context.listener),
+        brokers=_brokers([*image.brokers.values(), *context.services.recent_brokers.listed(image)], context.listener),
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         topics=topics,

@@ -1,4 +1,4 @@
-"""The tables of options in docs/pipelines.md, made from their declarations: `python -m moldau.pipelines.option_tables F`.
+"""The tables of options in docs/pipelines.md, from their declarations: `python -m moldau.pipelines.option_tables FILE`.
 
 The rest of the page is written by hand; a table stands between `<!-- options of ... -->` and `<!-- end -->`.
 """

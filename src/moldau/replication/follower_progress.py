@@ -10,7 +10,7 @@ from moldau.protocol.errors import ApiError, ErrorCode
 UNKNOWN = -1
 
 
-class FollowerState:
+class FollowerProgress:
     """One follower. `now_ms` is monotonic."""
 
     __slots__ = (
@@ -35,7 +35,7 @@ class FollowerState:
         self.is_given_up = False  # behind for too long, and not heard of since
 
     def __repr__(self) -> str:
-        return f"FollowerState({self.replica_id}, end {self.log_end_offset}, behind since {self.behind_since_ms})"
+        return f"FollowerProgress({self.replica_id}, end {self.log_end_offset}, behind since {self.behind_since_ms})"
 
     def fetched(self, offset: int, log_start: int, broker_epoch: int, leader_end: int, now_ms: int) -> bool:
         """It asks for `offset`: it has all before it. Whether its end moved."""

@@ -24,7 +24,7 @@ from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.validate import Allowance, AppendRules, PreparedBatch, prepare_for_append, prepare_own_batch
 from moldau.replication.durability import ACKS_ALL
-from moldau.replication.follower_progress import FollowerState
+from moldau.replication.follower_progress import FollowerProgress
 from moldau.replication.lane import Lane
 from moldau.replication.replica import ENOUGH_BYTES, UNCOMMITTED_MAX, Replica, in_pairs
 
@@ -108,7 +108,7 @@ class Partition(Replica):
         self.partition_epoch = partition_epoch
         self.pending_isr: tuple[int, ...] | None = None
         self.epoch_start_offset: int = end
-        self.followers: dict[int, FollowerState] = {}
+        self.followers: dict[int, FollowerProgress] = {}
         self.replica_waiters: dict[ReplicaWaiter, None] = {}
         self._isr_changes = isr_changes
         self._clock = clock or SystemClock()
@@ -275,7 +275,7 @@ class Partition(Replica):
         elif self._may_join(follower):
             self._propose((*self.in_sync_replicas, replica_id))
 
-    def follower(self, replica_id: int) -> FollowerState:
+    def follower(self, replica_id: int) -> FollowerProgress:
         """What is known of a replica; raises ApiError if the broker is none. It may know of a reassignment first."""
         follower = self.followers.get(replica_id)
         if follower is None:
@@ -290,7 +290,7 @@ class Partition(Replica):
             if is_out and not follower.is_given_up and self._may_join(follower):
                 self._propose((*self.in_sync_replicas, follower.replica_id))
 
-    def _may_join(self, follower: FollowerState) -> bool:
+    def _may_join(self, follower: FollowerProgress) -> bool:
         return (
             self.pending_isr is None
             and follower.log_end_offset >= max(self.high_watermark, self.epoch_start_offset)
@@ -346,7 +346,7 @@ class Partition(Replica):
         now_ms = self._clock.monotonic_ms()
         others = dict.fromkeys((*self.replicas, *self.in_sync_replicas, *(self.pending_isr or ())))
         others.pop(self.broker_id, None)
-        self.followers = {each: self.followers.get(each) or FollowerState(each, now_ms) for each in others}
+        self.followers = {each: self.followers.get(each) or FollowerProgress(each, now_ms) for each in others}
 
     def _replicas_changed(self) -> None:
         """Work out whom a commit waits for, and what is committed by that."""

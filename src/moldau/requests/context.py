@@ -27,10 +27,10 @@ from moldau.requests.authorization import (
 )
 from moldau.requests.fetch_sessions import FetchSessions
 from moldau.requests.groups_access import GroupsAccess
-from moldau.requests.opener import Opening, OpeningHere
+from moldau.requests.opener import InlineOpener, Opener
 from moldau.requests.policy import RequestPolicy
 from moldau.requests.producer_ids import ProducerIds
-from moldau.requests.recent_brokers import Departed
+from moldau.requests.recent_brokers import RecentBrokers
 
 
 class Services:
@@ -62,10 +62,10 @@ class Services:
         self.leader_throttle = Throttle(clock, config.optional_int("leader.replication.throttled.rate"))
         self.follower_throttle = Throttle(clock, config.optional_int("follower.replication.throttled.rate"))
         self.fetch_sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), random)
-        self.departed = Departed(clock)
-        metadata.subscribe(self.departed.note)
+        self.recent_brokers = RecentBrokers(clock)
+        metadata.subscribe(self.recent_brokers.note)
         metadata.subscribe(self.fetch_sessions.of_replicas.image_changed)
-        self.opening: Opening = OpeningHere()  # the broker has a thread for it
+        self.opener: Opener = InlineOpener()  # the broker has a thread for it
         self.allowance = Allowance(clock)
         self.logs_made: Callable[[], Awaitable[None]] = _nothing_to_wait_for
         """Returns when every log that the image wants here is made: some wait for their turn."""

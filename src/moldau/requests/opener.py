@@ -11,7 +11,7 @@ from moldau.replication.partition import Partition
 T = TypeVar("T")
 
 
-class Opening(Protocol):
+class Opener(Protocol):
     """Runs what may take long, one after the other, so that what is held for it is held once."""
 
     def run(self, work: Callable[[], T]) -> Awaitable[T]:
@@ -19,7 +19,7 @@ class Opening(Protocol):
         ...
 
 
-class OpeningHere:
+class InlineOpener:
     """The twin without a thread: for handlers that are called without a broker around them."""
 
     async def run(self, work: Callable[[], T]) -> T:
@@ -27,8 +27,8 @@ class OpeningHere:
 
 
 async def append_opened(
-    to_open: RecordsToOpen, partition: Partition, acks: int, opening: Opening, clock: Clock
+    to_open: RecordsToOpen, partition: Partition, acks: int, opener: Opener, clock: Clock
 ) -> AppendResult:
     """Append what had to be opened first. It is checked again whether this broker may: it may lead no more."""
-    batch = await opening.run(to_open.work)
+    batch = await opener.run(to_open.work)
     return partition.append_opened(batch, acks, clock.now_ms())

@@ -22,7 +22,7 @@ class _Departure:
     at_ms: int
 
 
-class Departed:
+class RecentBrokers:
     """Listens to the image; `listed` are those that clients should still hear of."""
 
     def __init__(self, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""Which API keys are served: exactly those with a file `kNN_name.py` in this directory.
+"""Which API keys are served: exactly those with a file `kNN_name.py` in `handlers/`.
 
 A handler serves all versions of its tables. Its module is imported at the first request.
 """
@@ -20,6 +20,8 @@ from moldau.requests.pieces import Pieces
 
 Handler = Callable[[Any, RequestContext], Message | PendingAnswer | None]
 """None: the client wants no answer (acks=0)."""
+
+_HANDLERS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "handlers")
 
 Respond = Callable[[int, Message], list[RecordData]]
 
@@ -43,7 +45,7 @@ class Repeats(Protocol):
 @cache
 def modules() -> dict[int, str]:
     """API key to the name of its handler's module, in key order."""
-    names = (re.fullmatch(r"(k(\d+)_\w+)\.py", entry) for entry in os.listdir(os.path.dirname(__file__)))
+    names = (re.fullmatch(r"(k(\d+)_\w+)\.py", entry) for entry in os.listdir(_HANDLERS))
     return dict(sorted((int(match[2]), match[1]) for match in names if match))
 
 

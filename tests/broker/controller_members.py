@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 from moldau.broker.controller import Controller
-from moldau.broker.metadata_refresh import Refreshing
+from moldau.broker.metadata_refresh import MetadataRefresh
 from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage, PartitionImage
 from moldau.cluster.metadata import Metadata
 from moldau.cluster.store import MetadataStore, Operation, StoreUnavailable
@@ -41,7 +41,7 @@ class Member:
         self.lost_answers = LosesAnswers(store)
         store.multi = self.lost_answers  # type: ignore[method-assign]
         self.metadata = Metadata(self.store, ManualClock(), lambda size: next(ids).to_bytes(size), self._stale)
-        self.refreshing = Refreshing(loop, self.metadata.catch_up)
+        self.refreshing = MetadataRefresh(loop, self.metadata.catch_up)
         self.services = SimpleNamespace(
             metadata=self.metadata, broker_id=id_, config=BrokerConfig.parse({})[0], connected=True
         )

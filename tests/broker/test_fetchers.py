@@ -15,7 +15,7 @@ from moldau.protocol.messages.k02_list_offsets import (
 )
 from moldau.replication.follower import FollowedPartition
 from tests.broker.fake_leader import FakeLeader
-from tests.broker.fetching_stage import (
+from tests.broker.fetchers_stage import (
     EVERY_BYTE,
     LEADER_ID,
     OWN_ID,

@@ -15,7 +15,7 @@ from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage
 from moldau.cluster.metadata import Conflict, Metadata
 from moldau.core.clock import ManualClock
 from moldau.protocol.errors import ApiError
-from tests.broker.controlling_members import Member
+from tests.broker.controller_members import Member
 from tests.cluster.store_contract import eventually
 
 BROKERS = 4

@@ -14,7 +14,7 @@ from moldau.cluster.metadata import NO_STARTS
 from moldau.cluster.reassignment import begin
 from moldau.cluster.store import MetadataStore, Operation
 from moldau.cluster.zookeeper.store import ZooKeeperStore
-from tests.broker.controlling_members import Member, Members
+from tests.broker.controller_members import Member, Members
 from tests.cluster.store_contract import eventually
 
 SESSION_TIMEOUT_MS = 18_000

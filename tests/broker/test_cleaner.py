@@ -10,7 +10,7 @@ from typing import ParamSpec
 
 import pytest
 
-from moldau.broker.cleaner import ChildProcess, Cleaning
+from moldau.broker.cleaner import ChildProcess, Cleaner
 from moldau.core.real_files import RealFiles
 from moldau.log.compaction.cleaner import clean
 from moldau.log.compaction.job import CleaningError, CleanJob, CleanResult, CorruptLogError
@@ -72,13 +72,13 @@ class InThisProcess:
 
 
 @asynccontextmanager
-async def cleaning_of(services: Services, worker: InThisProcess | None = None) -> AsyncIterator[Cleaning]:
+async def cleaning_of(services: Services, worker: InThisProcess | None = None) -> AsyncIterator[Cleaner]:
     async def given() -> InThisProcess:
         assert worker is not None
         return worker
 
     with ThreadPoolExecutor(1) as threads:
-        cleaning = Cleaning(services, RealFiles(), threads, ChildProcess.start if worker is None else given)
+        cleaning = Cleaner(services, RealFiles(), threads, ChildProcess.start if worker is None else given)
         try:
             yield cleaning
         finally:

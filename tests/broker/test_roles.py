@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from moldau.broker.roles import Follower, NotFollowed
+from moldau.broker.roles import NotFollowed, Roles
 from moldau.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
@@ -40,7 +40,7 @@ class Stage:
         self.world = world
         self.fetchers = FakeFetchers()
         self.offline: list[TopicPartition] = []
-        self.follower = Follower(world.services, self.fetchers, None, self.offline.extend)  # type: ignore[arg-type]
+        self.roles = Roles(world.services, self.fetchers, None, self.offline.extend)  # type: ignore[arg-type]
         self.image = ClusterImage(brokers={each: BrokerInfo(each, None, ()) for each in (ME, OTHER, THIRD)})
 
     def show(self, *states: PartitionImage, topic_id: bytes = TOPIC_ID, configs: dict[str, str] | None = None) -> None:
@@ -52,7 +52,7 @@ class Stage:
     def _to(self, image: ClusterImage) -> None:
         old, self.image = self.image, image
         self.world.metadata._image = image
-        self.follower.image_changed(old, image)
+        self.roles.image_changed(old, image)
 
     def led(self) -> Partition:
         return self.world.services.replicas.get("events", 0)
@@ -197,29 +197,29 @@ def test_a_topic_s_configuration_reaches_led_and_followed_logs(stage: Stage) -> 
 def test_who_lost_the_session_resigns_within_the_call(stage: Stage) -> None:
     stage.show(state(ME, 3))
     led = stage.led()
-    stage.follower.resign_all()
+    stage.roles.resign_all()
     assert not led.is_led
     assert stage.followed().leader_id == -1
 
 
 def test_who_lost_the_session_does_not_lead_whatever_the_image_says(stage: Stage) -> None:
-    stage.follower.resign_all()
+    stage.roles.resign_all()
     stage.show(state(ME, 3))
     assert stage.followed().leader_id == -1
 
 
 def test_after_the_session_is_back_the_same_image_is_taken_up_again(stage: Stage) -> None:
     stage.show(state(ME, 3))
-    stage.follower.resign_all()
-    stage.follower.may_lead = True
-    stage.follower.apply_all(stage.image)
+    stage.roles.resign_all()
+    stage.roles.may_lead = True
+    stage.roles.apply_all(stage.image)
     assert stage.led().leader_epoch == 3
 
 
 def test_a_failed_directory_takes_its_partitions_offline(stage: Stage) -> None:
     stage.show(state(ME, 3))
     led = stage.led()
-    stage.follower.directory_failed([EVENTS_0])
+    stage.roles.directory_failed([EVENTS_0])
     assert not led.is_led
     assert stage.offline == [EVENTS_0]
     stage.show(state(ME, 4, version=1))
@@ -263,7 +263,7 @@ def test_a_partition_that_could_not_follow_is_tried_again_with_any_image(
     break_next(monkeypatch, KeyError("a follower that is not there"))
     with pytest.raises(NotFollowed):
         stage.show(state(ME, 3, (ME,), 1))
-    stage.follower.image_changed(stage.image, stage.image)
+    stage.roles.image_changed(stage.image, stage.image)
     assert stage.led().in_sync_replicas == (ME,)
 
 
@@ -284,5 +284,5 @@ def test_a_topic_made_anew_keeps_its_records_when_the_end_of_the_old_one_is_told
     old = stage.image
     stage.show(state(ME, 0), topic_id=bytes(16))
     stage.produce(2)
-    stage.follower.image_changed(old, stage.image)
+    stage.roles.image_changed(old, stage.image)
     assert stage.led().log.log_end_offset == 2

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from moldau.broker.log_maker import AT_ONCE_MAX, Making
+from moldau.broker.log_maker import AT_ONCE_MAX, LogMaker
 from moldau.core.ids import TopicPartition
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k02_list_offsets import (
@@ -84,7 +84,7 @@ def test_the_loop_goes_round_between_two_portions() -> None:
         def making_is_going_on() -> bool:
             return len(settled) < 3 * AT_ONCE_MAX
 
-        making = Making(lambda each: settled.append((each, len(rounds))))
+        making = LogMaker(lambda each: settled.append((each, len(rounds))))
         made_at_once = [making.is_now(TopicPartition("t", index)) for index in range(4 * AT_ONCE_MAX)]
         assert made_at_once == [True] * AT_ONCE_MAX + [False] * 3 * AT_ONCE_MAX
         loop.call_soon(count)

@@ -4,7 +4,7 @@ from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint
 from moldau.core.clock import ManualClock
 from moldau.protocol.messages.k03_metadata import MetadataRequest
 from moldau.protocol.messages.k60_describe_cluster import DescribeClusterRequest
-from moldau.requests.recent_brokers import LISTED_MS, Departed
+from moldau.requests.recent_brokers import LISTED_MS, RecentBrokers
 from tests.handlers.conftest import World
 
 
@@ -21,7 +21,7 @@ def broker(number: int, port: int = 9092, shutting_down: bool = False) -> Broker
 
 def test_a_dead_broker_is_listed_for_a_while() -> None:
     clock = ManualClock()
-    departed = Departed(clock)
+    departed = RecentBrokers(clock)
     left = image(broker(1))
     departed.note(image(broker(1), broker(2)), left)
     clock.advance(LISTED_MS - 1)
@@ -31,20 +31,20 @@ def test_a_dead_broker_is_listed_for_a_while() -> None:
 
 
 def test_one_that_returned_is_not_listed_twice() -> None:
-    departed = Departed(ManualClock())
+    departed = RecentBrokers(ManualClock())
     departed.note(image(broker(1), broker(2)), image(broker(1)))
     assert list(departed.listed(image(broker(1), broker(2, port=9999)))) == []
 
 
 def test_one_that_shut_down_in_order_is_not_listed() -> None:
-    departed = Departed(ManualClock())
+    departed = RecentBrokers(ManualClock())
     departed.note(image(broker(1), broker(2, shutting_down=True)), image(broker(1)))
     assert list(departed.listed(image(broker(1)))) == []
 
 
 def test_old_departures_are_forgotten() -> None:
     clock = ManualClock()
-    departed = Departed(clock)
+    departed = RecentBrokers(clock)
     departed.note(image(broker(1), broker(2)), image(broker(1)))
     clock.advance(LISTED_MS)
     departed.note(image(broker(1), broker(3)), image(broker(1)))

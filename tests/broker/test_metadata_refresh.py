@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from moldau.broker import metadata_refresh as refreshing
-from moldau.broker.metadata_refresh import Refreshing
+from moldau.broker.metadata_refresh import MetadataRefresh
 from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.metadata import Metadata
@@ -21,7 +21,7 @@ def test_a_listener_that_failed_is_told_until_it_follows(monkeypatch: pytest.Mon
     async def main() -> None:
         store = EmbeddedStore(":memory:")
         loop, follows = asyncio.get_running_loop(), asyncio.Event()
-        reads = Refreshing(loop, lambda: metadata.catch_up())
+        reads = MetadataRefresh(loop, lambda: metadata.catch_up())
         metadata = Metadata(store, ManualClock(), lambda size: bytes([7] * size), reads.stale)
         await metadata.load()
 
