@@ -54,7 +54,7 @@ def test_an_offset_makes_a_group_that_can_be_deleted() -> None:
     shard = GroupShard(made_up_world())
     shard.replay(CoordinatorRecord(OffsetCommitKey(group="g", topic="t", partition=0), OffsetCommitValue(offset=1)))
     shard.on_loaded()
-    outcome, _ = shard.groups.delete("g", shard.offsets.tombstones("g"))
+    outcome, _ = shard.groups.delete("g", shard.offsets.tombstones("g", 10))
     for record in outcome.records:
         shard.replay(record)
     assert shard.groups.find("g") is None

@@ -187,13 +187,17 @@ class Groups:
             and (not wanted_types or group.kind.value in wanted_types)
         ]
 
-    def delete(self, group_id: str, offset_tombstones: Sequence[CoordinatorRecord]) -> Decision[None]:
+    def delete(self, group_id: str, offset_tombstones: Sequence[CoordinatorRecord]) -> Decision[int]:
         """Remove an empty group with all that was committed in its name."""
+        return answered(int(ErrorCode.NONE), [*offset_tombstones, *self.validate_delete(group_id).tombstones()])
+
+    def validate_delete(self, group_id: str) -> Group:
+        """The group, if it may be removed; raises ApiError."""
         group = self._groups.get(group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
         group.validate_delete()
-        return answered(None, [*offset_tombstones, *group.tombstones()])
+        return group
 
     # --- records
 

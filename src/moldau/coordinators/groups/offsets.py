@@ -5,6 +5,7 @@ them is a record. Offsets that a transaction carries stay aside until the transa
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
 from moldau.coordinators.groups.group import Group, OffsetExpiry
@@ -180,10 +181,11 @@ class Offsets:
         gone = [each for each in dict.fromkeys(partitions) if each in there and each.topic not in subscribed]
         return answered([int(code) for code in codes], [_tombstone(group_id, each) for each in gone])
 
-    def tombstones(self, group_id: str) -> list[CoordinatorRecord]:
-        """What removes all offsets of a group, also those of open transactions."""
-        there = dict.fromkeys([*self._committed.get(group_id, {}), *sorted(self._unstable(group_id))])
-        return [_tombstone(group_id, each) for each in there]
+    def tombstones(self, group_id: str, count_max: int) -> list[CoordinatorRecord]:
+        """Tombstones of the first offsets of a group, also of those of open transactions."""
+        committed = self._committed.get(group_id, {})
+        unstable = sorted(self._unstable(group_id).difference(committed))
+        return [_tombstone(group_id, each) for each in islice(chain(committed, unstable), count_max)]
 
     def topics_deleted(self, topics: Mapping[str, bytes]) -> Outcome:
         """Forget what was committed for topics that are gone; a new topic of the same name has another id."""
