@@ -192,7 +192,7 @@ def test_a_signal_ends_it_cleanly_and_the_next_start_checks_nothing(tmp_path: Pa
     assert (data / ".kafka_cleanshutdown").exists()
     checked = len(server.log)
     with serving(data) as again:
-        assert "was not closed" not in again.log[checked:]
+        assert "had no clean shutdown" not in again.log[checked:]
         assert not (data / ".kafka_cleanshutdown").exists()
         assert end_offset(again.bootstrap) == 100
 
@@ -203,7 +203,7 @@ def test_after_a_kill_the_next_start_checks_and_says_so(tmp_path: Path) -> None:
         server.kill()
     assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
     with serving(tmp_path / "data") as again:
-        assert "was not closed" in again.log
+        assert "had no clean shutdown" in again.log
         assert end_offset(again.bootstrap) == 100
 
 

@@ -1,9 +1,9 @@
-"""Room on the disk of a data directory, kept for the day on which it is full.
+"""Ballast: a file without meaning that keeps room on the disk of a data directory for the day when the disk is full.
 
-A file that means nothing takes it. When the disk has no room left the file goes: then there is room to delete topics
-(the metadata store is on the same disk as a rule), to write checkpoints, and to stop cleanly. Until it can be made
-again nothing is appended for producers, or they would take that room as well. Coordinators may use half of it: their
-records are small, and without them no group could change.
+When the disk is full the file is removed. Then there is room to delete topics (the metadata store is usually on the
+same disk), to write checkpoints, and to stop cleanly. Until the file can be made again nothing is appended for
+producers, or they would take that room as well. Coordinators may use half of it: their records are small, and without
+them no group could change.
 """
 
 import logging
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 BALLAST_FILE = ".moldau-ballast"
 BALLAST_BYTES_MAX = 16 * 1024 * 1024
 SHARE_OF_DISK = 32
-"""On a small disk the ballast is this part of it."""
+"""The part of a small disk that the ballast takes."""
 
 
 ROOM_BYTES_MIN = 1024 * 1024
-"""With less a disk is full, whatever the size of its ballast."""
+"""Free bytes below which a disk counts as full, whatever the size of its ballast."""
 
 
 class Ballast:
@@ -33,16 +33,16 @@ class Ballast:
         self.bytes_max = BALLAST_BYTES_MAX
         self.is_full = False
         self.is_low = False
-        """So full that coordinators may not append either."""
+        """Whether the disk is so full that coordinators may not append either."""
 
     def look_first(self) -> None:
-        """At a start, before anything is written: make room if there is none."""
+        """Make room if there is none: at a start, before anything is written."""
         size, free = self._sizes()
         if free < (size // 8 if self._files.exists(self._path) else 2 * size):
             self.give_up()
 
     def give_up(self) -> bool:
-        """The disk is full: make room. False if that is known already."""
+        """Make room, as the disk is full. False if that is known already."""
         if self.is_full:
             return False
         self.is_full = True
@@ -60,11 +60,11 @@ class Ballast:
                 self._make(size, free)
         elif self._make(size, free):
             self.is_full = False
-            log.info("%s has room again: appends are taken", self._directory)
+            log.info("%s has room again: appends are accepted", self._directory)
         self.is_low = self.is_full and free < size // 2
 
     def _make(self, size: int, free: int) -> bool:
-        """Whether there is room: the ballast is taken, and as much is left."""
+        """Make the ballast; whether as much room as it takes is left beside it."""
         if free < max(2 * size, ROOM_BYTES_MIN):
             return False
         if not size:
@@ -77,6 +77,6 @@ class Ballast:
         return True
 
     def _sizes(self) -> tuple[int, int]:
-        """How large the ballast should be, and how many bytes are free."""
+        """The size that the ballast should have, and the number of free bytes."""
         total, free = self._files.room(self._directory)
         return min(self.bytes_max, total // SHARE_OF_DISK), free

@@ -1,7 +1,7 @@
-"""Kafka's small text files: offsets per partition, a partition's topic id, what a data directory belongs to.
+"""Kafka's small text files: offsets per partition, a partition's topic id, the owner of a data directory.
 
-A checkpoint is a version, a count, and that many lines. A file that does not parse is as good as missing: each of
-them only saves work or can be had from elsewhere, and the caller decides how far back to go.
+A checkpoint is a version, a count, and as many lines. A file that does not parse counts as missing: each checkpoint
+only saves work, or its content is known elsewhere too, and the caller decides how far back to go.
 """
 
 import base64
@@ -18,7 +18,7 @@ _VERSION = "0"
 
 
 class CheckpointError(ValueError):
-    """A checkpoint file does not say what it should."""
+    """Error: a checkpoint file does not have the form that it should have."""
 
 
 def render_lines(lines: list[str]) -> bytes:
@@ -46,7 +46,7 @@ class OffsetCheckpoint:
         self._written: dict[TopicPartition, int] | None = None
 
     def read(self) -> dict[TopicPartition, int]:
-        """What the file says; nothing if it is missing or broken."""
+        """The offsets in the file; none if it is missing or broken."""
         data = self._files.read(self._path) if self._files.exists(self._path) else b""
         if not data:  # Kafka makes them empty before it has something to say
             self._written = {}
@@ -61,7 +61,7 @@ class OffsetCheckpoint:
             return {}
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace the file, unless it says this already."""
+        """Replace the file, unless it has these offsets already."""
         if self._written == offsets:
             return
         lines = [f"{name.topic} {name.partition} {offset}" for name, offset in offsets.items()]
@@ -85,11 +85,12 @@ def read_topic_id(files: Files, path: str) -> bytes | None:
 
 
 def write_topic_id(files: Files, path: str, topic_id: bytes) -> None:
-    """Not synced, as a thousand partitions may be made at once; the metadata store has the id too."""
+    """Write `partition.metadata`, without a sync: a thousand partitions may be made at once, and the metadata store has
+    the id too."""
     files.remove(path)
     files.open(path, create=True).append([f"version: 0\ntopic_id: {render_uuid(topic_id)}".encode()])
 
 
 def render_uuid(value: bytes) -> str:
-    """16 bytes the way Kafka writes them: base64 for URLs without padding."""
+    """The text that Kafka writes for 16 bytes: base64 for URLs without padding."""
     return base64.urlsafe_b64encode(value).decode().rstrip("=")

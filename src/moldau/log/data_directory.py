@@ -1,4 +1,4 @@
-"""One directory of `log.dirs`: whose it is, whether its last user closed it, and its checkpoints."""
+"""One directory of `log.dirs`: its owner, the mark of a clean stop, its partitions and its checkpoints."""
 
 import logging
 import re
@@ -18,19 +18,19 @@ LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 META_PROPERTIES_FILE = "meta.properties"
 STORE_FILE = "metadata.properties"
-"""Which metadata store a data directory was used with."""
+"""File with the id of the metadata store that the data directory was last used with."""
 LEFT_ALONE_FILE = "left-alone"
-"""The names of directories that hold a log of which nobody could say whose it is, one in a line. Whoever takes a name
-out lets the log be used or set aside again."""
+"""File with the names, one per line, of directories that hold a log whose owner nobody knows. When a person removes a
+name, the log is used or set aside again."""
 NEW_DIRECTORY_FILE = ".new"
-"""In a data directory that has not been part of a cluster yet: nothing that the cluster counts on is in it."""
+"""File in a data directory that has not been part of a cluster yet: it holds nothing that the cluster counts on."""
 
 NOT_CHECKPOINTED_SUFFIX = ".not-checkpointed"
-"""In a partition's directory until the checkpoints have been written with this log: what they say under its name
-before that is of a log that was deleted."""
+"""End of the name of a mark in a partition's directory. It stays until the checkpoints have been written with this log:
+until then a line under its name belongs to a log that was deleted."""
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-"""Where a KRaft broker of Apache Kafka keeps its metadata: not a partition of ours."""
+"""Directory in which a KRaft broker of Apache Kafka keeps its metadata: not a partition of ours."""
 
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
@@ -51,11 +51,11 @@ UNREADABLE = "?"
 
 
 class DirectoryError(Exception):
-    """The data directory is not ours to use, or is in use."""
+    """Error: the data directory is not ours to use, or is in use."""
 
 
 class CheckpointedOffsets(NamedTuple):
-    """What the checkpoints of a data directory say of one partition."""
+    """The offsets of one partition in the checkpoints of its data directory."""
 
     recovery_point: int = 0
     log_start_offset: int = 0
@@ -71,16 +71,17 @@ class DataDirectory:
         self._lock: DirectoryLock | None = None
         self.path = path
         self.writing_checkpoints = threading.Lock()
-        """Held by the thread that writes them: each file is written by one at a time."""
+        """Lock of the thread that writes checkpoints: each file is written by one thread at a time."""
         self.failure: OSError | None = None
         self.ballast = Ballast(files, path)
         self.refusal: int | None = None
-        """The error that the last operation was refused with; None: it was done."""
+        """The error with which the last operation was refused; None if it was done."""
         self.directory_id: str | None = None
         self.is_new = False
-        """Whether it was given its id at this start, or at one that did not get as far as `is_known`."""
+        """Whether the directory got its id at this start, or at a start that did not come as far as `is_known`."""
         self.was_ours = False
-        """Whether it belonged to this cluster before this start: only then a topic that is gone proves a stray."""
+        """Whether the directory belonged to this cluster before this start: only then does a missing topic prove a
+        stray."""
         self.recovery_points = OffsetCheckpoint(files, f"{path}/recovery-point-offset-checkpoint")
         self.high_watermarks = OffsetCheckpoint(files, f"{path}/replication-offset-checkpoint")
         self._written_high_watermarks: dict[TopicPartition, int] | None = None
@@ -99,7 +100,7 @@ class DataDirectory:
             self._lock = None
 
     def check_owner(self, broker_id: int, cluster_id: str) -> None:
-        """Raise DirectoryError if the directory belongs to another broker; changes nothing."""
+        """Raise DirectoryError if the directory belongs to another broker; change nothing."""
         known = self.meta_properties()
         _check_owner(self.path, known, "cluster.id", cluster_id)
         _check_owner(self.path, known, "node.id" if "node.id" in known else "broker.id", str(broker_id))
@@ -107,7 +108,7 @@ class DataDirectory:
     def claim(
         self, broker_id: int, cluster_id: str, new_uuid: Callable[[], bytes], store_id: str | None = None
     ) -> None:
-        """A new directory belongs to this broker of this cluster, and any to this store, from now on."""
+        """Note that a new directory belongs to this broker of this cluster, and every directory to this store."""
         known = self.meta_properties()
         self.is_new = not known or self._files.exists(f"{self.path}/{NEW_DIRECTORY_FILE}")
         self.was_ours = known.get("cluster.id") == cluster_id
@@ -126,7 +127,7 @@ class DataDirectory:
         self._files.write_atomically(f"{self.path}/{META_PROPERTIES_FILE}", lines.encode())
 
     def is_known(self) -> None:
-        """From now on the cluster may count on what is written here; no longer new at the next start."""
+        """Note that the cluster may count on this directory from now on: at the next start it is not new any more."""
         if self.is_new:
             self._files.remove(f"{self.path}/{NEW_DIRECTORY_FILE}")
             self._files.sync_directory(self.path)  # or a power cut would put logs in doubt that were made since
@@ -135,7 +136,7 @@ class DataDirectory:
         return self._properties(META_PROPERTIES_FILE)
 
     def store_id(self) -> str | None:
-        """The id of the metadata store that the directory was last used with; None if nobody wrote it down."""
+        """The id of the metadata store that the directory was last used with; None if none was written."""
         return self._properties(STORE_FILE).get("store.id")
 
     def _properties(self, name: str) -> dict[str, str]:
@@ -148,7 +149,7 @@ class DataDirectory:
             raise DirectoryError(f"{path} is broken ({error}): whose the directory is cannot be told") from error
 
     def take_clean_mark(self) -> bool:
-        """Whether the last user closed it. Asked once: from now on it counts as unclean."""
+        """Whether the last user closed the directory. Ask once: from now on it counts as unclean."""
         path = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"
         was_clean = self._files.exists(path)
         if was_clean:
@@ -185,7 +186,7 @@ class DataDirectory:
         return set(self._files.read(path).decode().split()) if self._files.exists(path) else set()
 
     def _names_in(self, name: str) -> list[str]:
-        """The names in a directory here; of one that may not be read, one that says so."""
+        """The names in a directory here; one name that says so if it may not be read."""
         try:
             return self._files.list(f"{self.path}/{name}")
         except PermissionError:
@@ -197,7 +198,7 @@ class DataDirectory:
         return name in KAFKAS_DIRECTORIES or _ASIDE_NAME.fullmatch(name) is not None or name.startswith("metadata.")
 
     def remove_deleted(self) -> None:
-        """Directories that were on their way out when the last user stopped."""
+        """Remove directories whose removal had begun when the last user stopped."""
         for name in self._files.list(self.path):
             path, aside = f"{self.path}/{name}", _ASIDE_NAME.fullmatch(name)
             if aside is None or aside["suffix"] != DELETE_SUFFIX or not self._is_directory(name):
@@ -208,7 +209,7 @@ class DataDirectory:
                 self._files.remove_tree(path)
 
     def set_aside_as(self, suffix: str) -> Iterator[tuple[str, TopicPartition, bytes | None]]:
-        """Path, partition and topic id of the logs that were renamed out of the way with `suffix`."""
+        """Path, partition and topic id of the logs that were set aside with `suffix`."""
         for name in self._files.list(self.path):
             aside, path = _ASIDE_NAME.fullmatch(name), f"{self.path}/{name}"
             partition = partition_of(aside["partition"]) if aside is not None and aside["suffix"] == suffix else None
@@ -218,8 +219,8 @@ class DataDirectory:
                     yield path, partition, _topic_id_in(self._files, path)
 
     def is_free_for(self, partition: TopicPartition, topic_id: bytes | None) -> bool:
-        """Whether a log may be made in the directory of that name: nothing is there, or nothing but a log of that topic
-        which could not be made to its end."""
+        """Whether a log may be made in the partition's directory: it is missing, or holds only an unfinished log of
+        that topic."""
         path = self.directory_of(partition)
         if not self._files.exists(path):
             return True
@@ -234,11 +235,11 @@ class DataDirectory:
         return f"{self.path}/{partition}"
 
     def set_aside(self, partition: TopicPartition, unique_id: bytes) -> str:
-        """Rename a partition's directory to one that will be removed; its new path."""
+        """Rename a partition's directory so that it will be removed; returns its new path."""
         return self._rename(partition, unique_id, DELETE_SUFFIX)
 
     def set_stray(self, partition: TopicPartition, unique_id: bytes) -> str:
-        """Rename a partition's directory to one that nobody looks at; its new path."""
+        """Rename a partition's directory so that nobody looks at it; returns its new path."""
         return self._rename(partition, unique_id, STRAY_SUFFIX)
 
     def _rename(self, partition: TopicPartition, unique_id: bytes, suffix: str) -> str:
@@ -248,22 +249,23 @@ class DataDirectory:
         return path
 
     def mark_not_checkpointed(self, partition: TopicPartition, unique_id: bytes) -> str:
-        """Say in the partition's directory that no checkpoint line is of this log yet; the path of the mark.
+        """Mark a log as one that no checkpoint line belongs to yet; returns the path of the mark.
 
-        The name is unique: a thread that removes the mark of a log that was deleted meanwhile removes no other's.
+        The name is unique: a thread that removes the mark of a log which has been deleted meanwhile removes no other
+        mark.
         """
         path = f"{self.directory_of(partition)}/{unique_id.hex()}{NOT_CHECKPOINTED_SUFFIX}"
         self._files.open(path, create=True)
         return path
 
     def marks_in(self, partition: TopicPartition) -> list[str]:
-        """The paths of the marks that say that no checkpoint line is of this log."""
+        """The paths of the marks in a partition's directory which say that no checkpoint line belongs to its log."""
         directory = self.directory_of(partition)
         names = self._files.list(directory)
         return [f"{directory}/{name}" for name in names if name.endswith(NOT_CHECKPOINTED_SUFFIX)]
 
     def read_checkpoints(self) -> Callable[[TopicPartition], CheckpointedOffsets]:
-        """What the four checkpoint files say, by partition; zeros where they say nothing."""
+        """The offsets in the four checkpoint files, by partition; zeros where a file says nothing."""
         files = (self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaner_offsets)
         found = [each.read() for each in files]
         return lambda partition: CheckpointedOffsets(*(offsets.get(partition, 0) for offsets in found))
@@ -281,7 +283,7 @@ class DataDirectory:
         self.write_high_watermarks(high_watermarks)
 
     def write_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Unless they are those that were written last."""
+        """Write the checkpoint of high watermarks, unless they are the same as in the last one."""
         if high_watermarks != self._written_high_watermarks:
             self.high_watermarks.write(high_watermarks)
             self._written_high_watermarks = dict(high_watermarks)
@@ -291,7 +293,7 @@ class DataDirectory:
 
 
 def partition_of(name: str) -> TopicPartition | None:
-    """The partition whose directory would have this name; None if it is nobody's."""
+    """The partition whose directory has this name; None if it is no partition's name."""
     match = _PARTITION_NAME.fullmatch(name)
     if match is None or match["topic"] == CLUSTER_METADATA_TOPIC:
         return None
@@ -299,17 +301,18 @@ def partition_of(name: str) -> TopicPartition | None:
 
 
 def holds_a_log(names: Iterable[str]) -> bool:
-    """Whether a directory with these files is a partition's: the file with its topic id, or a segment, is there.
+    """Whether a directory with these files belongs to a partition: it holds the file with a topic id, or a segment.
 
-    Anything may be called `photos-2019`, and what is not a partition is not touched.
+    Any directory may be called `photos-2019`; one that is no partition is not touched.
     """
     return any(name == TOPIC_ID_FILE or _SEGMENT_NAME.fullmatch(name) for name in names)
 
 
 def is_unfinished(names: Iterable[str]) -> bool:
-    """Whether a directory of a partition's name has nothing in it but what a log without a segment leaves.
+    """Whether a directory with a partition's name holds only the files of a log that has no segment yet.
 
-    A broker that ended while it made the log, or a power cut, may leave this. It is used when the partition is made.
+    A broker that ended while it made the log, or a power cut, may leave such a directory. It is used when the partition
+    is made.
     """
     return all(_OWN_NAME.fullmatch(name) for name in names)
 
@@ -322,7 +325,7 @@ def _topic_id_in(files: Files, directory: str) -> bytes | None:
 
 
 def some_names(names: Sequence[str]) -> str:
-    """Names for a log line, which has an end."""
+    """A bounded number of names, for a log line."""
     more = len(names) - NAMES_IN_A_LINE_MAX
     return ", ".join(names[:NAMES_IN_A_LINE_MAX]) + (f" and {more} more" if more > 0 else "")
 

@@ -1,8 +1,8 @@
 """The sparse indexes of a segment: offset to position, and time to offset, in Kafka's formats.
 
 Entries of the active segment wait in a small tail in memory. The file is opened for a look-up or a flush and closed
-again, so an idle partition holds no descriptor for its indexes; sequential reads need no look-up at all. An index
-holds nothing that the log does not: whatever is wrong with one, it is built anew from the batches.
+again, so an idle partition holds no descriptor for its indexes; sequential reads need no look-up at all. An index holds
+nothing that is not in the log too: a broken one is built anew from the batches.
 """
 
 from bisect import bisect_right
@@ -14,25 +14,25 @@ from moldau.core.file_errors import syncing
 from moldau.core.files import File, Files
 
 TAIL_BYTES_MAX = 4096
-"""What may wait in memory: 2 MB of log at the least, as an entry stands for 4 KiB."""
+"""Bytes of index that may wait in memory: for 2 MB of log at least, as one entry stands for 4 KiB."""
 
 WINDOW_ENTRIES = 512
-"""A look-up reads this many entries at once: 4 KiB, and a fair guess hits the right ones."""
+"""Entries that a look-up reads at once: 4 KiB, and a fair guess hits the right ones."""
 
 
 class CorruptIndexError(Exception):
-    """The index does not fit the log beside it."""
+    """Error: the index does not fit the log beside it."""
 
 
 class OffsetEntry(NamedTuple):
-    """The batch at `position` ends with `offset` (with an older Kafka: a set of batches that starts there does)."""
+    """Entry: the batch at `position` ends with `offset` (an older Kafka: a set of batches that starts there does)."""
 
     offset: int
     position: int
 
 
 class TimeEntry(NamedTuple):
-    """Up to and with `offset` no record is younger than `timestamp`."""
+    """Entry: no record up to and with `offset` is younger than `timestamp`."""
 
     timestamp: int
     offset: int
@@ -83,14 +83,14 @@ class EntryFile:
         del self.tail[(count - in_file) * self._entry.size :]
 
     def remove(self) -> None:
-        """Forget all entries and the file: whoever looks next finds it missing."""
+        """Forget all entries and remove the file: the next look-up finds it missing."""
         self.tail = bytearray()
         self.forget_window()
         self._files.remove(self.path)
         self._in_file = None
 
     def reset(self) -> None:
-        """Forget all entries and make an empty file, whatever was there."""
+        """Forget all entries and make an empty file in place of the old one."""
         self.tail = bytearray()
         self.forget_window()
         self._files.open(self.path, create=True).truncate(0)
@@ -103,7 +103,7 @@ class EntryFile:
         return self._read(self._files.open(self.path), number)
 
     def last_at_most(self, target: int, field: int, guess: float) -> tuple[int, ...] | None:
-        """The last entry whose `field` is not above `target`; `guess` is how far along it may be, 0 to 1."""
+        """The last entry whose `field` is not above `target`; `guess` says how far along it may be, 0 to 1."""
         if self.tail and self._entry.unpack_from(self.tail)[field] <= target:
             return self._last_in(self.tail, target, field)
         count = self._count_in_file()
@@ -115,7 +115,7 @@ class EntryFile:
         return self._last_in(window, target, field)
 
     def _find_window(self, count: int, target: int, field: int, guess: float) -> tuple[int, bytes]:
-        """The entries around the answer: where they start, and they."""
+        """The entries around the answer: the number of the first one, and their bytes."""
         file = self._files.open(self.path)
         size = self._entry.size
         low, high = 0, count  # the answer is in [low, high)
@@ -147,7 +147,7 @@ class EntryFile:
         self._window = 0, b""
 
     def count_below(self, target: int, field: int) -> int:
-        """How many entries have their `field` below `target`."""
+        """The number of entries whose `field` is below `target`."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -158,7 +158,7 @@ class EntryFile:
         return low
 
     def survey(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """The first and the last entry in the file, which is there and holds whole entries; None: it has none."""
+        """The first and the last entry of the file, which is there and holds whole entries; None if it has none."""
         try:
             file = self._files.open(self.path)
         except FileNotFoundError:
@@ -205,7 +205,7 @@ class OffsetIndex:
         self._base_offset = base_offset
 
     def extend(self, entries: Sequence[OffsetEntry | tuple[int, int]]) -> bool:
-        """Add entries; True if it is time to flush."""
+        """Add entries; returns whether it is time to flush."""
         tail, pack, base_offset = self.entries.tail, self._pack, self._base_offset
         tail += b"".join([pack(offset - base_offset, position) for offset, position in entries])
         return len(tail) >= TAIL_BYTES_MAX
@@ -227,7 +227,8 @@ class OffsetIndex:
         self.entries.truncate(self.entries.count_below(offset - self._base_offset, 0))
 
     def check(self, log_size: int) -> None:
-        """Whole entries, and a last one that points into the log: Kafka's zero padding does not."""
+        """Check that the file has whole entries, and that the last one points into the log (Kafka's zero padding does
+        not)."""
         ends = self.entries.survey()
         if ends is None:
             return
@@ -254,7 +255,7 @@ class TimeIndex:
         self._last_timestamp: int | None = None
 
     def extend(self, entries: Sequence[TimeEntry | tuple[int, int]]) -> None:
-        """Add entries, but for those that are no younger than the one before."""
+        """Add entries, but leave out each that is not younger than the one before."""
         tail, pack, base_offset, last = self.entries.tail, self._pack, self._base_offset, self.last_timestamp
         for timestamp, offset in entries:
             if timestamp > last:
@@ -263,7 +264,8 @@ class TimeIndex:
         self._last_timestamp = last
 
     def know_last(self) -> None:
-        """Look into the file now, so that `extend` need not: there nobody expects an error of the disk."""
+        """Read the last entry from the file now, so that `extend` need not: nobody expects an error of the disk
+        there."""
         _ = self.last_timestamp
 
     @property
@@ -295,7 +297,7 @@ class TimeIndex:
         self._last_timestamp = None
 
     def check(self) -> TimeEntry | None:
-        """Whole entries, a last one that is not before the first; the last one."""
+        """Check that the file has whole entries, and that the last is not before the first; returns the last one."""
         ends = self.entries.survey()
         if ends is None:
             return None

@@ -1,7 +1,8 @@
-"""Where each leader's time began in this log: `leader-epoch-checkpoint` (KIP-101, KIP-279).
+"""Start offsets of the leader epochs in one log: `leader-epoch-checkpoint` (KIP-101, KIP-279).
 
-The file is written when the log is synced for a checkpoint, not at each change. It is believed only below the recovery
-point: what is said of the log above it may have been cut off since, and every batch carries its own epoch.
+The law: the file is written when the log is synced for a checkpoint, not at each change, and is believed only below the
+recovery point. Entries above it may be about records that have been truncated since, and every batch carries its own
+epoch.
 """
 
 from bisect import bisect_right
@@ -55,7 +56,7 @@ class LeaderEpochs:
         self._dirty = False
 
     def flush(self) -> None:
-        """Write the file if it is behind."""
+        """Write the file if it is out of date."""
         if self._dirty:
             self._dirty = False  # first, as the loop may go on while a thread writes
             lines = [f"{entry.epoch} {entry.start_offset}" for entry in self._entries]
@@ -66,7 +67,7 @@ class LeaderEpochs:
                 raise
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """The leader of `epoch` starts to write at `start_offset`. Entries that contradict it are dropped."""
+        """Note that the leader of `epoch` starts to write at `start_offset`. Entries that contradict it are dropped."""
         if epoch <= self.latest:
             return
         kept = [entry for entry in self._entries if entry.start_offset < start_offset]
@@ -81,7 +82,7 @@ class LeaderEpochs:
         return self._entries[number - 1].epoch if number else NO_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """Where `epoch` ended, for a follower that asks where its log parts from this one."""
+        """The end of `epoch`, for a follower that asks where its log parts from this one."""
         if epoch == NO_EPOCH or epoch > self.latest:
             return EpochEnd(NO_EPOCH, NO_OFFSET)
         if epoch == self.latest:
@@ -91,12 +92,13 @@ class LeaderEpochs:
         return EpochEnd(self._entries[number - 1].epoch if number else epoch, end_offset)
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log ends at `end_offset` now."""
+        """Drop epochs that start at or behind `end_offset`, which is the log end offset now."""
         if self._entries and self._entries[-1].start_offset >= end_offset:
             self._replace([entry for entry in self._entries if entry.start_offset < end_offset])
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log starts at `start_offset` now: the epoch in force there starts with it."""
+        """Drop epochs that end before `start_offset`, the log start offset now: the epoch in force there starts with
+        it."""
         number = bisect_right(self._entries, start_offset, key=lambda entry: entry.start_offset)
         if number and self._entries[0].start_offset < start_offset:
             in_force = EpochStart(self._entries[number - 1].epoch, start_offset)

@@ -1,8 +1,8 @@
-"""One partition's log: append at the end, read anywhere, forget at the start.
+"""One partition's log: append at the end, read anywhere, delete at the start.
 
-Belongs to the event loop. Only `sync` may be called from a thread, while the loop goes on appending. An append is
-the 16 bytes of a batch that the leader owns, one vectored write, and a few counters: its cost depends neither on
-what is stored nor on how many producers there are.
+The law: a log belongs to the event loop. Only `sync` may be called from a thread, while the loop goes on appending. An
+append is the 16 bytes of a batch that the leader owns, one vectored write, and a few counters: its cost depends neither
+on the number of stored records nor on the number of producers.
 """
 
 import errno
@@ -45,11 +45,12 @@ _CONTROL = 0x20
 T = TypeVar("T")
 
 FailureListener = Callable[["Log", OSError], None]
-"""Told a log and the error that it met: one that passes, or one that took it offline (then `failure` is set)."""
+"""Listener for a log and the error that it met: one that passes, or one that took it offline (then `failure` is
+set)."""
 
 
 class AppendResult(NamedTuple):
-    """Where a batch is; `duplicate`: it was there before. `log_append_time` is -1 where producers set the time."""
+    """Place of a batch; `duplicate`: it was there before. `log_append_time` is -1 where producers set the time."""
 
     base_offset: int
     last_offset: int
@@ -108,9 +109,9 @@ class Log:
         on_failure: FailureListener | None = None,
         open_files: OpenFiles | None = None,
     ) -> "Log":
-        """Open or create the log in `directory`. `clean`: the last to use it closed it; the rest is checkpointed.
+        """Open or create the log in `directory`. `clean`: its last user closed it; the rest is from the checkpoints.
 
-        `on_failure` is told of a disk that fails or is full; that may be in the thread that called `sync`.
+        `on_failure` is called when a disk fails or is full; this may happen in the thread that called `sync`.
         """
         loader = Loader(files, directory, config, clock.now_ms())
         loaded = loader.load(clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset)
@@ -139,7 +140,7 @@ class Log:
         header, body = batch
         _, length, _, _, _, attributes, delta, _, timestamp, producer_id, producer_epoch, sequence, _ = header
         marker: EndTxnMarker | None = None
-        if producer_id >= 0:
+        if producer_id >= 0:  # checked before anything is written: a refused batch must leave no trace
             if attributes & _CONTROL:
                 marker = self._check_marker(batch)
             else:
@@ -152,6 +153,8 @@ class Log:
         segment = self.segments.active
         config, size_max, offset_max, timestamp_max = segment.room
         try:
+            # The comparisons stand here and not in a function, as a call would cost more than they do. A configuration
+            # that was replaced fails the last one, and so brings the append to where all limits are looked up again.
             if (
                 segment.size + size > size_max
                 or last_offset > offset_max
@@ -165,6 +168,7 @@ class Log:
             position = segment.write(chunks, size)
         except OSError as error:
             raise self.io_error(error) from error
+        # Only behind the write: after a refused one the log ends where it ended, and the next append writes there.
         self.log_end_offset = last_offset + 1
         segment.note(base_offset, last_offset, timestamp, position, size)
         if producer_id >= 0:
@@ -176,7 +180,8 @@ class Log:
         return AppendResult(base_offset, last_offset, append_time, False)
 
     def append_as_follower(self, data: Buffer, now_ms: int) -> int:
-        """Append batches as the leader sent them, without one that is cut off at the end; the bytes appended."""
+        """Append batches as the leader sent them, but not one that is cut off at the end; returns the bytes
+        appended."""
         if self.failure is not None:
             raise self._unavailable()
         headers, size = read_sent_batches(data, self.log_end_offset)
@@ -194,7 +199,9 @@ class Log:
             and config is self.config
         ):
             self._append_as_sent(segment, headers, view[:size], now_ms)
-        elif fits(segment, self.config, size, last_offset, timestamp, now_ms):
+        elif fits(
+            segment, self.config, size, last_offset, timestamp, now_ms
+        ):  # not full: `room` was closed for another reason
             self._append_as_sent(self._segment_for_sent(last, size, now_ms), headers, view[:size], now_ms)
         else:
             self._append_singly(headers, view, now_ms)
@@ -266,7 +273,7 @@ class Log:
         if self.is_full:
             raise OSError(errno.ENOSPC, "the disk is full", self.directory)
         segment = self.segments.active
-        segment.settle()
+        segment.settle()  # `fits` counts index entries, and batches that were only noted may still become some
         if segment.wants_room:
             segment.make_room()
         if fits(segment, self.config, size, last_offset, timestamp, now_ms):
@@ -284,9 +291,10 @@ class Log:
         if last_offset - base_offset > RELATIVE_OFFSET_MAX:
             base_offset = last_offset - RELATIVE_OFFSET_MAX  # a follower of a log with a gap that large
         if base_offset == old.base_offset:
-            return old
+            return old  # nothing was appended to it: a second file of the same name would replace it
         old.seal()
         self._durability.forget_cut()
+        # Before the segment: a snapshot too many does no harm, but a segment that is not used looks like the log's end.
         self._snapshots.take(self.producers, base_offset)
         new = self._directory.new_segment(base_offset, self.config, now_ms)
         self._durability.sealed(old)
@@ -305,9 +313,10 @@ class Log:
     # Reading
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int, min_one_batch: bool = True) -> FileRegion | None:
-        """Whole batches of one segment from the one with `offset`, all below `up_to_offset`; None: nothing yet.
+        """Whole batches of one segment from the one with `offset`, all below `up_to_offset`; None if there is none yet.
 
-        With `min_one_batch` the first batch comes even if it is larger than `max_bytes`; without it that is None.
+        With `min_one_batch` the first batch comes even if it is larger than `max_bytes`; without it the answer is then
+        None.
         """
         if self.failure is not None:
             raise self._unavailable()
@@ -337,7 +346,7 @@ class Log:
                     )
                 if next_segment is None:
                     return None
-                segment = next_segment
+                segment = next_segment  # compaction has removed the end of the one before
         except OSError as error:
             raise self.io_error(error) from error
 
@@ -354,12 +363,12 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to where no transaction is open."""
+        """The offset below which no transaction is open."""
         first_open = self.producers.first_open_offset()
         return self.log_end_offset if first_open is None else max(first_open, self.log_start_offset)
 
     def last_stable_offset_below(self, high_watermark: int) -> int:
-        """As `last_stable_offset`, where markers at or above the high watermark do not count yet."""
+        """The last stable offset while markers at or above the high watermark do not count yet."""
         unstable = self.producers.first_unstable_offset(high_watermark)
         return high_watermark if unstable is None else min(max(unstable, self.log_start_offset), high_watermark)
 
@@ -372,17 +381,17 @@ class Log:
         return self.guarded(lambda: find_max_timestamp(self))
 
     def next_region(self, search: Search) -> FileRegion | None:
-        """Where a search by time looks next; the looking itself may be done in another thread."""
+        """The region that a search by time reads next; the reading itself may be done in another thread."""
         return self.guarded(lambda: search.next_region(self))
 
     def epoch_end_offset(self, epoch: int) -> EpochEnd:
-        """Where a leader's epoch ended in this log (KIP-101)."""
+        """The end offset of a leader epoch in this log (KIP-101)."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     # Forgetting
 
     def advance_log_start(self, offset: int) -> bool:
-        """Records below `offset` are no more; their segments go with the next retention pass."""
+        """Move the log start offset to `offset`; segments below it are deleted at the next retention pass."""
         if offset <= self.log_start_offset:
             return False
         self.log_start_offset = min(offset, self.log_end_offset)
@@ -391,20 +400,20 @@ class Log:
         return True
 
     def delete_expired(self, now_ms: int, high_watermark: int) -> list[int]:
-        """Drop the segments that the topic's settings no longer ask for; their base offsets."""
+        """Delete the segments that the topic's settings no longer ask for; returns their base offsets."""
         if self.failure is not None:
             return []
         bases = [segment.base_offset for segment in self.segments]
         count = self.guarded(lambda: expired_count(self, now_ms, high_watermark))
         if count:
-            if count == len(bases):
+            if count == len(bases):  # a log has a segment at all times: the last one goes only behind a new one
                 self.guarded(lambda: self.roll(now_ms))
-            self.in_one_go(lambda: self._drop_oldest(count, now_ms))
+            self.all_or_offline(lambda: self._drop_oldest(count, now_ms))
         self.segments.release_sealed()
         return bases[:count]
 
     def _drop_oldest(self, count: int, now_ms: int) -> None:
-        """Drop the first `count` segments, the oldest first: what a crash leaves of them has no gap."""
+        """Drop the first `count` segments, the oldest first: after a crash in between the rest has no gap."""
         dropped, kept = list(self.segments)[:count], list(self.segments)[count:]
         self._directory.disown_swaps()
         self.segments.replace(kept)
@@ -413,15 +422,15 @@ class Log:
         self._snapshots.remove_below(kept[0].base_offset)
 
     def truncate_to(self, offset: int) -> bool:
-        """Cut off everything from `offset` on, as a follower that went another way than the new leader."""
+        """Truncate the log to `offset`: a follower whose log differs from that of the new leader does this."""
         if offset >= self.log_end_offset:
             self.leader_epochs.truncate_from_end(offset)  # an epoch without a record yet is given up, too
             return False
-        if offset < self.segments.first.base_offset:
+        if offset < self.segments.first.base_offset:  # no batch is left, and the new one must start at `offset`
             self.truncate_fully_and_start_at(offset)
             return True
         self.guarded(lambda: self._begin_truncation(offset))
-        self.in_one_go(lambda: self._truncate(offset))
+        self.all_or_offline(lambda: self._truncate(offset))
         return True
 
     def _begin_truncation(self, offset: int) -> None:
@@ -429,12 +438,13 @@ class Log:
         self._durability.begin_truncation(self, offset)
 
     def _truncate(self, offset: int) -> None:
-        """Cut off the end, in an order in which it may be left half done at any moment:
+        """Truncate in an order that may be interrupted after any step.
 
-        the note that nothing is checkpointed past `offset`, durable; compacted segments that are not swapped in, which
-        hold what is being cut; segments from the last one back, so that none is behind a gap; their names durable; the
-        cut. A segment that came back behind records that are written after the cut would be believed. The cut itself
-        is durable with the next sync, before which nothing is vouched for.
+        First, durably, comes the note that nothing is checkpointed past `offset`. Then go compacted segments that are
+        not swapped in, as they hold the records that are truncated. Then go segments from the last one back, so that
+        none is behind a gap, and the names are synced: a segment that came back behind records that are written later
+        would be believed. The last step is the cut in the file, which is durable with the next sync; before that
+        nothing is vouched for.
         """
         now_ms = self._clock.now_ms()
         kept = [segment for segment in self.segments if segment.base_offset <= offset]
@@ -458,12 +468,13 @@ class Log:
         self._durability.end_truncation()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything and go on from `offset`, as a follower whose leader no longer has what comes next."""
+        """Drop everything and go on at `offset`: a follower whose leader no longer has the next records does this."""
         self.guarded(lambda: self._begin_truncation(offset))
-        self.in_one_go(lambda: self._start_over(offset))
+        self.all_or_offline(lambda: self._start_over(offset))
 
     def _start_over(self, offset: int) -> None:
-        """Drop all segments in the order of `_truncate`, then begin one, which may have the name of an old one."""
+        """Drop all segments in the order of `_truncate`, then begin a new one, which may have the name of an old
+        one."""
         now_ms = self._clock.now_ms()
         self._directory.disown_swaps()
         self.doom(list(self.segments)[::-1], now_ms)
@@ -481,19 +492,19 @@ class Log:
 
     @property
     def truncations(self) -> int:
-        """A number that is another one after a truncation."""
+        """A number that changes with every truncation."""
         return self._durability.truncations
 
     def stage_segment(self, job: CleanJob, group: CleanedGroup) -> bool:
-        """Name a compacted segment so that recovery would swap it in; False: the log is not as it was for the job."""
+        """Name a compacted segment so that recovery would swap it in; False if the log has changed since the job."""
         return self._swaps.stage(self, job, group)
 
     def replace_segments(self, job: CleanJob, group: CleanedGroup) -> bool:
-        """Swap in a compacted segment that was staged, durably; False: the log is not as it was for the job."""
+        """Swap in a compacted segment that was staged, durably; False if the log has changed since the job."""
         return self._swaps.replace(self, job, group)
 
     def doom(self, segments: list[Segment], now_ms: int) -> None:
-        """Let files go, in this order."""
+        """Rename the files of segments out of the log, in this order; they are removed later."""
         due_ms = now_ms + self.config.file_delete_delay_ms
         for segment in segments:
             self._directory.doom(segment, due_ms)
@@ -501,24 +512,25 @@ class Log:
         self._directory.changed()
 
     def remove_doomed(self, now_ms: int) -> None:
-        """Remove the files whose time has come (may be called from a thread)."""
+        """Remove the files whose time has come. May be called from a thread."""
         self._directory.remove_doomed(now_ms)
 
     # Durability
 
     def sync(self, *, sealed_only: bool = False) -> int:
-        """Make what was appended before this call durable; returns the offset up to which the log is.
+        """Make everything durable that was appended before this call; returns the offset up to which the log is
+        durable.
 
         `sealed_only` leaves the active segment to the operating system. Meant for a thread.
         """
         return self._durability.sync(self, sealed_only=sealed_only)
 
     def checkpoint(self) -> None:
-        """Write down what must be on disk before a recovery point beyond it is. For a thread."""
+        """Write the files that must be on disk before a recovery point beyond them is. For a thread."""
         self._durability.checkpoint(self)
 
     def close(self) -> None:
-        """Leave the files so that the next to open them has nothing to check: all that they say is durable."""
+        """Close the log: all its files are durable, so that the next user has nothing to check."""
         if self.failure is not None:
             return
         self.guarded(lambda: self._durability.complete_files(self))
@@ -530,7 +542,7 @@ class Log:
     # Failures
 
     def fail(self, error: OSError) -> ApiError:
-        """A file could not be used: offline from now on, and never tried again. Returns what to raise."""
+        """Take the log offline for good, as a file could not be used. Returns the error to raise."""
         if self.failure is None:
             self.failure = error
             if self.on_failure is not None:
@@ -538,8 +550,8 @@ class Log:
         return self._unavailable()
 
     def stop(self, error: InvariantError) -> ApiError:
-        """A promise of ours is broken: this partition is offline from now on, its directory is not. Returns what to
-        raise. The next start recovers the log."""
+        """Take this partition, but not its directory, offline, as an invariant is broken. Returns the error to raise.
+        The next start recovers the log."""
         if self.failure is None:
             self.failure = OSError(errno.ENOTRECOVERABLE, str(error), self.directory)
             logger.critical("%s is offline: %s", self.topic_partition, error, exc_info=error)
@@ -548,15 +560,15 @@ class Log:
         return self._unavailable()
 
     def retire(self) -> None:
-        """The partition is being deleted: whoever still holds the log cannot use it."""
+        """Make the log unusable for everybody who still holds it: the partition is being deleted."""
         if self.failure is None:
             self.failure = FileNotFoundError(errno.ENOENT, "the partition is deleted", self.directory)
 
     def io_error(self, error: OSError) -> ApiError:
-        """A file operation failed; returns what to raise.
+        """Handle a failed file operation; returns the error to raise.
 
-        One that may work later is refused and leaves the log as it was: it can still be read, and shrink. Anything
-        else is the end of it.
+        An error that may pass is refused and leaves the log as it was: it can still be read, and can shrink. Any other
+        error takes the log offline.
         """
         if not passes(error):
             return self.fail(error)
@@ -565,13 +577,13 @@ class Log:
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {error.strerror}")
 
     def refuse_appends(self, *, is_full: bool) -> None:
-        """Take nothing more because the disk is full, or take it again."""
+        """Refuse appends because the disk is full, or accept them again."""
         self.is_full = is_full
         if is_full:
             self.segments.active.room = NO_ROOM  # so that every append comes by where this is looked at
 
     def guarded(self, action: Callable[[], T]) -> T:
-        """Do work on the disk. An error of its files is told as one of this log."""
+        """Do work on the disk; an error of its files becomes an error of this log."""
         if self.failure is not None:
             raise self._unavailable()
         try:
@@ -579,10 +591,10 @@ class Log:
         except OSError as error:
             raise self.io_error(error) from error
 
-    def in_one_go(self, action: Callable[[], None]) -> None:
-        """Do work that is several steps on the disk. After an error in between the log is offline, also if such an
-        error passes: memory and files do not agree any more, and recovery finishes what was begun."""
-        self.guarded(lambda: None)
+    def all_or_offline(self, action: Callable[[], None]) -> None:
+        """Do work that is several steps on the disk. An error in between takes the log offline, also one that may pass:
+        memory and files do not agree any more, and recovery finishes the work."""
+        self.guarded(lambda: None)  # a log that is offline already is not touched
         try:
             action()
         except OSError as error:

@@ -1,6 +1,7 @@
-"""The directory of one log: files come into it and go out of it, and a sync makes their names durable.
+"""The directory of one log: files come into it and leave it, and a sync makes their names durable.
 
-A file that goes is renamed at once and removed later: a crash in between leaves a name that recovery does not believe.
+The law: a file that leaves is renamed at once and removed later. A crash in between leaves a name that recovery does
+not believe.
 """
 
 import logging
@@ -24,7 +25,7 @@ class DoomedFile(NamedTuple):
 
 
 class LogDirectory:
-    """The names in one directory. `sync` and `remove_doomed` may be called from a thread."""
+    """The names in one log's directory. `sync` and `remove_doomed` may be called from a thread."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
@@ -37,12 +38,12 @@ class LogDirectory:
         self._may_hold_swaps = False
 
     def changed(self) -> None:
-        """Let the next sync make the names durable: some have come or gone."""
+        """Let the next sync make the names durable, as some have been added or removed."""
         self._has_changed = True
         self.closed_end = -1
 
     def may_be_new(self) -> None:
-        """Let the next sync make the names durable, and that of the directory itself."""
+        """Let the next sync make the names durable, and the name of the directory itself."""
         self._has_changed = self._parent_has_changed = True
 
     def sync(self) -> None:
@@ -76,7 +77,7 @@ class LogDirectory:
                 self._files.rename(path + suffix, path + SWAP_SUFFIX)
 
     def has_swap(self, base_offset: int) -> bool:
-        """Whether a compacted segment waits to take the place of those it was made of."""
+        """Whether a compacted segment waits to replace the segments that it was made of."""
         return self._files.exists(f"{self._stem(base_offset)}.log{SWAP_SUFFIX}")
 
     def finish_swap(self, base_offset: int) -> None:
@@ -88,7 +89,7 @@ class LogDirectory:
         self.changed()
 
     def disown_swaps(self) -> None:
-        """Let recovery finish no swap: what the compacted segments were made of is about to go."""
+        """Give up all swaps: the segments that the compacted ones were made of are about to go."""
         if self._may_hold_swaps:
             for name in self._files.list(self.path):
                 if name.endswith(".log" + SWAP_SUFFIX):
@@ -111,9 +112,9 @@ class LogDirectory:
     # Files that go
 
     def doom(self, segment: Segment, due_ms: int) -> None:
-        """Rename a segment's files out of the log. They are removed in a thread: unlinking a gigabyte takes its time.
+        """Rename a segment's files out of the log. A thread removes them: unlinking a gigabyte takes its time.
 
-        Whoever calls this says `changed` at the end: a sync that began before may not have seen the new names.
+        The caller calls `changed` at the end: a sync that began before may not have seen the new names.
         """
         stem = self._stem(segment.base_offset)
         for path in [stem + suffix for suffix in SEGMENT_SUFFIXES if self._files.exists(stem + suffix)]:

@@ -1,9 +1,9 @@
-"""How far one log is durable: a sync moves its recovery point on, a truncation moves it back.
+"""The recovery point of one log: a sync moves it on, a truncation moves it back.
 
-The law: what the recovery point covers is in files that were synced, under names that were synced. A sync runs in a
+The law: records below the recovery point are in files that were synced, under names that were synced. A sync runs in a
 thread while the loop appends, rolls, drops segments and truncates; it vouches for nothing that a truncation has touched
-meanwhile. Checkpoints are written by others and later, so they may vouch for more than a truncation has left: then a
-note in the directory says so, which is durable before the first file changes and goes when all is durable again.
+meanwhile. Checkpoints are written by others and later, so they may vouch for more than a truncation has left. Then a
+note in the directory says so; it is durable before the first file changes, and is removed when all is durable again.
 """
 
 import threading
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 
 class LogDurability:
-    """Moves `recovery_point` of one log: nobody else does. The number itself is the log's, as each produce reads it.
+    """Owner of the `recovery_point` of one log: nobody else moves it. The number itself is in the log, as each produce
+    reads it.
 
-    It is handed the log each time and keeps none: a log that is deleted is freed, and its files closed, at once.
+    Each call is handed the log, and nothing here keeps it: a log that is deleted is freed, and its files closed, at
+    once.
     """
 
     def __init__(self, files: Files, directory: LogDirectory, loaded: LoadedLog) -> None:
@@ -40,7 +42,7 @@ class LogDurability:
         self._recovery_point_lock = threading.Lock()
 
     def loaded(self, log: "Log", *, clean: bool, recovery_point: int, log_start_offset: int) -> None:
-        """Take note of what the checkpoints said of a log that was loaded."""
+        """Take over the checkpointed state of a log that was loaded."""
         self._point_max = max(self._point_max, recovery_point)
         self._start_max = max(self._start_max, log_start_offset)
         if not clean or log.size_bytes == 0:
@@ -54,7 +56,8 @@ class LogDurability:
     # Syncs
 
     def sync(self, log: "Log", *, sealed_only: bool) -> int:
-        """Make what was appended before this call durable; returns the offset up to which the log is."""
+        """Make everything durable that was appended before this call; returns the offset up to which the log is
+        durable."""
         with self._one_sync:
             return log.guarded(partial(self._sync, log, sealed_only))
 
@@ -89,23 +92,23 @@ class LogDurability:
             # The loop has dropped the segment meanwhile: nothing of it has to be durable.
 
     def _is_undisturbed(self, truncations: int) -> bool:
-        """Whether none has begun since there were so many, and none was under way then."""
+        """Whether no truncation has begun since the count was `truncations`, and none was under way then."""
         return truncations == self.truncations and truncations % 2 == 0
 
     def sealed(self, segment: Segment) -> None:
-        """Sync a segment with the next sync, and then no more: nothing is appended to it now."""
+        """Sync a sealed segment with the next sync, and then never again: nothing is appended to it any more."""
         self._to_sync[segment] = None
 
     def dropped(self, segment: Segment) -> None:
-        """Forget a segment that is no more: nothing of it has to be durable."""
+        """Forget a segment that was dropped: nothing of it has to be durable."""
         self._to_sync.pop(segment, None)
 
     # Truncations
 
     def begin_truncation(self, log: "Log", offset: int) -> None:
-        """From now on no sync vouches for what is behind `offset`; and no checkpoint does, as a note says, durably.
+        """Let no sync vouch for records at or behind `offset` from now on, and no checkpoint: a durable note says so.
 
-        Where that note is refused nothing has happened.
+        If that note is refused, nothing has happened.
         """
         with self._recovery_point_lock:
             self.truncations += 1
@@ -122,11 +125,12 @@ class LogDurability:
             self._is_cut_noted = True
 
     def end_truncation(self) -> None:
-        """From now on a sync vouches for what is there."""
+        """Let syncs vouch for the log again."""
         self.truncations += 1
 
     def forget_cut(self) -> None:
-        """Remove the note of a truncation once all is durable that a checkpoint may vouch for, and epochs with it."""
+        """Remove the note of a truncation once everything is durable that a checkpoint may vouch for, epochs
+        included."""
         if self._is_cut_noted and self._caught_up_after == self.truncations:
             forget_cut(self._files, self._directory.path)
             self._is_cut_noted = False
@@ -135,7 +139,7 @@ class LogDurability:
     # Checkpoints and the end
 
     def checkpoint(self, log: "Log") -> None:
-        """Write down what must be on disk before a recovery point beyond it is."""
+        """Write the files that must be on disk before a recovery point beyond them is."""
         truncations = self.truncations
         is_caught_up = log.recovery_point >= self._point_max and log.log_start_offset >= self._start_max
         log.guarded(log.leader_epochs.flush)
@@ -143,7 +147,8 @@ class LogDurability:
             self._caught_up_after = truncations
 
     def complete_files(self, log: "Log") -> None:
-        """Write and sync what is made from the batches and was not worth it before; `sync` does the rest."""
+        """Write and sync the files that are made from the batches and were not worth it before; `sync` does the
+        rest."""
         active, end = log.segments.active, log.log_end_offset
         active.seal()
         self.forget_cut()

@@ -1,8 +1,9 @@
-"""Compacted segments that take the place of those they were made of, in one log.
+"""Swaps of one log: compacted segments take the place of the segments they were made of.
 
-The law: a swap may be left half done at any moment. `.swap` files are complete and durable before the first old file
+The law: a swap may be interrupted after any step. `.swap` files are complete and durable before the first old file
 goes; as long as one of them is there recovery can finish the swap, and does. So they are there only while the old
-segments are what the new one was made of: the loop names them so, and disowns them before it drops or cuts segments.
+segments are the ones that the new segment was made of: the loop gives them their names, and disowns them before it
+drops or truncates segments.
 """
 
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LogSwaps:
-    """The swaps of one log, which is handed in each time."""
+    """The swaps of one log, which each call is handed."""
 
     def __init__(self, files: Files, clock: Clock, directory: LogDirectory, snapshots: Snapshots) -> None:
         self._files = files
@@ -28,9 +29,9 @@ class LogSwaps:
         self._snapshots = snapshots
 
     def stage(self, log: "Log", job: CleanJob, group: CleanedGroup) -> bool:
-        """Name a compacted segment so that recovery would swap it in. To be made durable before it is swapped in here.
+        """Name a compacted segment so that recovery would swap it in. Make the name durable before `replace`.
 
-        False: those it was made of are no longer all there, or not as they were.
+        False: the segments that it was made of are not all there any more, or have changed.
         """
         if self._replaced(log, job, group) is None:
             return False
@@ -38,18 +39,18 @@ class LogSwaps:
         return True
 
     def replace(self, log: "Log", job: CleanJob, group: CleanedGroup) -> bool:
-        """Put a compacted segment, complete in its `.swap` files, in the place of those it was made of; False as for
-        `stage`."""
+        """Put a compacted segment, complete in its `.swap` files, in the place of the segments it was made of; False as
+        for `stage`."""
         old = self._replaced(log, job, group)
         if old is None or not self._directory.has_swap(group.base_offset):
             return False
-        log.in_one_go(lambda: self._swap_in(log, group.base_offset, group.size, old))
+        log.all_or_offline(lambda: self._swap_in(log, group.base_offset, group.size, old))
         return True
 
     def _replaced(self, log: "Log", job: CleanJob, group: CleanedGroup) -> list[Segment] | None:
-        """The segments that a group was made of, if they are as they were.
+        """The segments that a group was made of; None if one is missing or has changed.
 
-        Their sizes do not tell: a log that was cut may have grown to the same size again.
+        Equal sizes prove nothing: a log that was truncated may have grown to the same size again.
         """
         bases = {source.base_offset for source in group.sources}
         old = [segment for segment in log.segments if segment.base_offset in bases]
@@ -57,12 +58,13 @@ class LogSwaps:
         return old if is_same and job.truncations == log.truncations and log.segments.active not in old else None
 
     def _swap_in(self, log: "Log", base_offset: int, size: int, old: list[Segment]) -> None:
-        """Swap, in an order in which it may be left half done at any moment.
+        """Swap in an order that may be interrupted after any step.
 
-        The segments in memory first: a sync in another thread opens those it finds here. Then the old files go, while
-        `.swap` files, which are durable, say what replaces them: recovery finishes that. Only when nothing is left of
-        the old ones do the new ones lose that name, `.log` first: with `.log.swap` gone the rest is only renamed. Were
-        they renamed before, nothing would tell the old segments that follow from ones that are still needed.
+        The segments in memory come first: a sync in another thread opens the segments that it finds here. Then the old
+        files go, while `.swap` files, which are durable, say what replaces them: recovery finishes that. Only when no
+        old file is left do the new ones lose the suffix, `.log` first: once `.log.swap` is gone recovery only renames
+        the rest. If they were renamed earlier, nothing would distinguish old segments behind them from segments that
+        are still needed.
         """
         now_ms, interval = self._clock.now_ms(), log.config.index_interval_bytes
         new = Segment(

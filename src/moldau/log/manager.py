@@ -1,7 +1,7 @@
 """The logs of one broker over its data directories (`log.dirs`).
 
-Opens and closes them, keeps the checkpoints, sees that old data goes. A directory that fails takes its logs
-offline; the others go on.
+The manager opens and closes logs, writes the checkpoints and runs retention. A directory that fails takes its logs
+offline; the other directories go on.
 """
 
 import contextlib
@@ -32,12 +32,12 @@ log = logging.getLogger(__name__)
 FOREVER_MS = 1 << 62
 
 OfflineListener = Callable[[str, Sequence[Log]], None]
-"""Told the path of a data directory that failed, and its logs; or one log that was stopped. May be called in the thread
-of a sync."""
+"""Listener for the path of a data directory that failed, with its logs; or for one log that was stopped. May be called
+in the thread of a sync."""
 
 
 class RefusedForNow(ApiError):
-    """A log could not be made, and can be when there is room, or a descriptor, again."""
+    """Error: a log could not be made for now, as there is no room or no descriptor."""
 
 
 class LogManager:
@@ -56,7 +56,8 @@ class LogManager:
         vital_topics: Container[str] = (),
         ballast_bytes: int = BALLAST_BYTES_MAX,
     ) -> None:
-        """`vital_topics` are the coordinators': on a full disk they take records for longer than others."""
+        """Make the manager; `vital_topics` are the coordinators' topics: on a full disk they take records for longer
+        than others."""
         self._files = files
         self._clock = clock
         self._config_of = config_of
@@ -69,14 +70,14 @@ class LogManager:
         self._homes: dict[TopicPartition, DataDirectory] = {}
         self._counts: Counter[DataDirectory] = Counter()
         self._marks: dict[Log, list[str]] = {}
-        """Logs that the checkpoint files do not know yet, with the marks in their directories that say so."""
+        """Logs that are not in the checkpoint files yet, with the marks in their directories that say so."""
         self._unsynced_removals: set[Log] = set()
         self.strays = Strays(files)
         self._doomed: list[DoomedFile] = []
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._topics_before: frozenset[bytes] = frozenset()
         self.cut_short: set[TopicPartition] = set()
-        """Logs that end below the high watermark that was checkpointed: they lack committed records."""
+        """Logs that end below their checkpointed high watermark: they lack committed records."""
         self.was_clean = True
         """Whether the last user closed all the directories that could be read."""
         self.directories = [DataDirectory(files, path) for path in directories]
@@ -93,13 +94,13 @@ class LogManager:
         return self._logs.get(partition)
 
     def belong_to_this_thread(self) -> None:
-        """The start is over: from now on appends and reads come from the thread that calls this."""
+        """End the start: from now on appends and reads come from the thread that calls this."""
         self._open_files.belong_to_this_thread()
 
     # Starting
 
     def lock(self) -> None:
-        """Take the directories; DirectoryError if another broker has one."""
+        """Lock the directories; raises DirectoryError if another broker has one."""
         for directory in self.directories:
             self._start(directory, DataDirectory.lock)
         for directory in self._online():
@@ -107,7 +108,8 @@ class LogManager:
         self._need_one()
 
     def claim(self, broker_id: int, cluster_id: str, store_id: str | None = None) -> None:
-        """Check `meta.properties` of all, then write it where it is missing; DirectoryError if one is another's."""
+        """Check `meta.properties` of all directories, then write it where it is missing; raises DirectoryError if one
+        is another broker's."""
         for directory in self._online():
             self._start(directory, lambda each: each.check_owner(broker_id, cluster_id))
         for directory in self._online():
@@ -120,12 +122,12 @@ class LogManager:
         return [directory.path for directory in self._online() if directory.is_new]
 
     def directories_are_known(self) -> None:
-        """The cluster has been told of new directories: at the next start they are new no more."""
+        """Note that the cluster knows the new directories: at the next start they are not new any more."""
         for directory in self._online():
             self._guard(directory, DataDirectory.is_known)
 
     def load(self, topics: Iterable[bytes] = ()) -> None:
-        """Open every log that is there. `topics` are the ids of those that exist: where a directory cannot be read,
+        """Open every log that is there. `topics` are the ids of existing topics: where a directory cannot be read,
         their partitions may be in it, and are not made anew."""
         for directory in self._online():
             self._start(directory, self._load_directory)
@@ -141,7 +143,7 @@ class LogManager:
         checkpointed = directory.read_checkpoints()
         partitions = directory.partitions()
         if not clean and partitions:
-            log.info("%s was not closed: checking what is past the recovery points", directory.path)
+            log.info("%s had no clean shutdown: logs are recovered from their recovery points on", directory.path)
         for partition in partitions:
             if partition in self._logs:
                 raise DirectoryError(f"{partition} is in {directory.path} and in {self._homes[partition].path}")
@@ -155,14 +157,14 @@ class LogManager:
     def _open_found(
         self, directory: DataDirectory, partition: TopicPartition, clean: bool, known: CheckpointedOffsets
     ) -> None:
-        """Open a log that is there. No offset is believed that is past its end."""
+        """Open a log that is there. No checkpointed offset past its end is believed."""
         opened = self._open(directory, partition, None, clean, known.recovery_point, known.log_start_offset)
         opened.clean_offset = min(known.clean_offset, opened.log_end_offset)
         self._high_watermarks[partition] = min(known.high_watermark, opened.log_end_offset)
         if opened.log_end_offset < known.high_watermark:
             self.cut_short.add(partition)
             log.error(
-                "%s ends at %d, below its high watermark %d: the disk has lost committed records",
+                "%s: log end offset %d is below the high watermark %d: the disk has lost committed records",
                 partition,
                 opened.log_end_offset,
                 known.high_watermark,
@@ -193,7 +195,7 @@ class LogManager:
         )
 
     def _add(self, directory: DataDirectory, opened: Log) -> None:
-        opened.on_stopped = lambda stopped: self._tell_offline(directory, [stopped])
+        opened.on_stopped = lambda stopped: self._report_offline(directory, [stopped])
         self._logs[opened.topic_partition] = opened
         self._homes[opened.topic_partition] = directory
         self._counts[directory] += 1
@@ -202,7 +204,7 @@ class LogManager:
     # Partitions
 
     def get_or_create(self, partition: TopicPartition, topic_id: bytes | None = None) -> Log:
-        """The partition's log; a new one goes to the directory with the fewest."""
+        """The partition's log; a new one is made in the directory with the fewest logs."""
         known = self._logs.get(partition)
         if known is not None:
             return known
@@ -222,7 +224,7 @@ class LogManager:
             raise kind(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} cannot be made: {error}") from error
 
     def _home_for(self, partition: TopicPartition, topic_id: bytes | None) -> DataDirectory:
-        """The directory for a new log: of those where nothing is in its way, the one with the fewest."""
+        """The directory for a new log: the one with the fewest logs, among those where nothing is in its way."""
         online = sorted(self._online(), key=lambda each: (each.ballast.is_full, self._counts[each]))
         if not online:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no data directory is online")
@@ -235,7 +237,7 @@ class LogManager:
         )
 
     def _create(self, directory: DataDirectory, partition: TopicPartition, topic_id: bytes | None) -> Log:
-        """A new log, which no line in the checkpoints is of, whatever was deleted under its name before.
+        """A new log, which has no line in the checkpoints, whatever was deleted under its name before.
 
         The mark that says so is there before the first append, and as durable as the segment beside it.
         """
@@ -245,7 +247,7 @@ class LogManager:
         return created
 
     def delete(self, partition: TopicPartition) -> None:
-        """Take a partition away; its files go later, with `remove_doomed`."""
+        """Delete a partition; its files are removed later, with `remove_doomed`."""
         deleted, directory = self._forget(partition)
         if deleted is None or directory is None:
             return
@@ -257,7 +259,8 @@ class LogManager:
         )
 
     def set_stray(self, partition: TopicPartition) -> None:
-        """Let go of a partition that is not ours any more; its files stay, under a name that nobody looks at."""
+        """Let go of a partition that is not this broker's any more; its files stay, under a name that nobody looks
+        at."""
         stray, directory = self._forget(partition)
         if stray is not None and directory is not None:
             stray.retire()
@@ -270,14 +273,15 @@ class LogManager:
         self.strays.add(path, stray.topic_partition, stray.topic_id, now_ms)
 
     def remove_strays(self, retention_ms: int, is_stray: Judge, path: str | None = None) -> None:
-        """Remove the logs that were set aside longer ago than `retention_ms`, unless `is_stray` has changed its mind.
-        For a thread."""
+        """Remove the logs that were set aside longer ago than `retention_ms`, unless `is_stray` now says no. For a
+        thread."""
         until_ms = self._clock.now_ms() - retention_ms
         for directory in self._chosen(path):
             self.strays.remove_old(directory.path, until_ms, is_stray)
 
     def leave_alone(self, partition: TopicPartition) -> None:
-        """Let go of a log that may be another's; its files stay as they are, and nothing is made in their place."""
+        """Let go of a log that may be another broker's; its files stay as they are, and nothing is made in their
+        place."""
         known, directory = self._forget(partition)
         if known is not None and directory is not None:
             known.retire()
@@ -293,7 +297,7 @@ class LogManager:
         return forgotten, directory
 
     def checkpointed_high_watermark(self, partition: TopicPartition) -> int:
-        """As it was written down before the start; 0 where nothing is known."""
+        """The high watermark that was checkpointed before the start; 0 where nothing is known."""
         return self._high_watermarks.get(partition, 0)
 
     def was_ours(self, partition: TopicPartition) -> bool:
@@ -309,7 +313,8 @@ class LogManager:
     # What is done now and then
 
     def delete_expired(self, high_watermark_of: Callable[[TopicPartition], int]) -> int:
-        """Retention over all logs; how many segments went. On the loop: it only renames files."""
+        """Run retention over all logs; returns the number of deleted segments. On the loop, as it only renames
+        files."""
         now_ms = self._clock.now_ms()
         count = 0
         for each in self:
@@ -335,11 +340,11 @@ class LogManager:
 
     @property
     def is_full(self) -> bool:
-        """Whether a directory's disk is."""
+        """Whether the disk of some directory is full."""
         return any(directory.ballast.is_full for directory in self._online())
 
     def look_for_room(self, path: str | None = None) -> None:
-        """Notice disks that are full, and those that have room again. For a thread."""
+        """Notice disks that are full, and disks that have room again. For a thread."""
         for directory in self._chosen(path):
             was_full = directory.ballast.is_full
             self._guard(directory, lambda each: each.ballast.look())
@@ -351,19 +356,19 @@ class LogManager:
             each.refuse_appends(is_full=self._refuses(directory, each.topic_partition))
 
     def _refuses(self, directory: DataDirectory, partition: TopicPartition) -> bool:
-        """Whether nothing may be appended, so that what little room there is serves to make more."""
+        """Whether appends are refused, so that the little room left serves to make more."""
         ballast = directory.ballast
         return ballast.is_low if partition.topic in self._vital_topics else ballast.is_full
 
     def sync_sealed(self, path: str | None = None) -> None:
-        """Make full segments durable, so that recovery need not look at them. For a thread."""
+        """Make sealed segments durable, so that recovery need not look at them. For a thread."""
         for directory in self._chosen(path):
             for each in self._logs_in(directory):
                 with contextlib.suppress(ApiError):  # it has taken itself offline, and said so
                     each.sync(sealed_only=True)
 
     def sync_all(self, path: str | None = None) -> None:
-        """Make all that was appended durable. For a thread."""
+        """Make everything durable that was appended. For a thread."""
         for directory in self._chosen(path):
             for each in self._logs_in(directory):
                 if each.log_end_offset > each.recovery_point:
@@ -378,7 +383,7 @@ class LogManager:
     def checkpoint_high_watermarks(
         self, high_watermarks: Mapping[TopicPartition, int], path: str | None = None
     ) -> None:
-        """Write these alone, where they have changed; everything where the files miss a log. For a thread."""
+        """Write the high watermarks alone, where they have changed; all files where one lacks a log. For a thread."""
         for directory in self._chosen(path):
             if any(self._homes.get(each.topic_partition) is directory for each in list(self._marks)):
                 self._guard(directory, lambda each: self._checkpoint(each, high_watermarks))
@@ -392,10 +397,10 @@ class LogManager:
             directory.write_high_watermarks(_of(self._logs_in(directory), high_watermarks))
 
     def _checkpoint(self, directory: DataDirectory, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write all four files, then take the marks away from the logs that are in them.
+        """Write all four files, then remove the marks of the logs that are in them.
 
-        A log that is deleted while this goes on may leave a line behind. Its successor is not among `logs`, and has a
-        mark of its own.
+        A log that is deleted meanwhile may leave a line behind. Its successor is not among `logs`, and has a mark of
+        its own.
         """
         with directory.writing_checkpoints:
             logs = self._logs_in(directory)
@@ -424,7 +429,7 @@ class LogManager:
                 self._unsynced_removals.add(each)
 
     def checkpoint_cleaned(self, partition: TopicPartition) -> None:
-        """Write down how far the logs beside that of `partition` are clean. For a thread."""
+        """Write the clean offsets of all logs in the directory of `partition`. For a thread."""
         home = self._homes.get(partition)
         if home is not None and home.failure is None:
             with home.writing_checkpoints:
@@ -470,7 +475,8 @@ class LogManager:
             raise DirectoryError(f"no data directory can be used: {reasons}")
 
     def _start(self, directory: DataDirectory, action: Callable[[DataDirectory], object]) -> None:
-        """A step of the start. What may work later is no reason to do without the directory: the start fails."""
+        """Do a step of the start. An error that may pass is no reason to start without the directory: the start
+        fails."""
         if directory.failure is not None:
             return
         try:
@@ -481,12 +487,12 @@ class LogManager:
             self._directory_failed(directory, error)
 
     def _guard(self, directory: DataDirectory, action: Callable[[DataDirectory], object]) -> bool:
-        """Whether it was done. If it was refused, whoever asked comes again at the next interval."""
+        """Do some work; whether it was done. After a refusal the caller tries again at the next interval."""
         try:
             action(directory)
         except OSError as error:
             if error.errno != directory.refusal and passes(error):
-                log.warning("%s refuses for now: %s", directory.path, error)
+                log.warning("%s: an operation is refused for now: %s", directory.path, error)
             directory.refusal = error.errno
             self._met(directory, error)
             return False
@@ -496,7 +502,7 @@ class LogManager:
         return True
 
     def _met(self, directory: DataDirectory, error: OSError) -> None:
-        """An operation on a file in a directory failed. May be in the thread of a sync."""
+        """Handle a failed file operation in a directory. May be called in the thread of a sync."""
         if not passes(error):
             self._directory_failed(directory, error)
         elif is_short(error):
@@ -512,9 +518,9 @@ class LogManager:
         log.error("%s is offline with %d partitions: %s", directory.path, len(logs), error)
         for each in logs:
             each.fail(error)
-        self._tell_offline(directory, logs)
+        self._report_offline(directory, logs)
 
-    def _tell_offline(self, directory: DataDirectory, logs: Sequence[Log]) -> None:
+    def _report_offline(self, directory: DataDirectory, logs: Sequence[Log]) -> None:
         if self._on_offline is not None:
             self._on_offline(directory.path, logs)
 
@@ -529,7 +535,8 @@ def _clean_offsets(logs: Iterable[Log]) -> dict[TopicPartition, int]:
 
 
 def _write_epochs(each: Log) -> bool:
-    """Whether a recovery point may be written now; not for a log that was deleted meanwhile or has failed."""
+    """Write the leader epochs; whether a recovery point may be written now. False for a log that was deleted meanwhile
+    or has failed."""
     try:
         each.checkpoint()
     except ApiError:
@@ -540,7 +547,7 @@ def _write_epochs(each: Log) -> bool:
 
 
 def _close(each: Log) -> bool:
-    """Whether the next to open it has nothing to check."""
+    """Close a log; whether its next user has nothing to check."""
     try:
         each.close()
     except ApiError as error:

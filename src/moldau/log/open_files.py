@@ -1,7 +1,7 @@
-"""The log files that are open, within a bound: those that least was appended to are closed first.
+"""The log files that are open, within a bound: the files that grew least are closed first.
 
-A segment opens its file when it needs it and keeps it; here it is told when to let go. Whoever still sends from a file
-keeps it open. Nothing is done per append: what counts is how much a segment has grown since the last look.
+A segment opens its file when it needs it and keeps it; this room decides when it is closed. A reader that still sends
+from a file keeps it open. Nothing is done per append: the growth of a segment since the last look counts.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from moldau.core.descriptors import Descriptors
 
 KEPT = 0.75
-"""So much of what is open stays when some must go."""
+"""The share of open files that stays open when some must be closed."""
 
 
 class OpenSegment(Protocol):
@@ -21,11 +21,11 @@ class OpenSegment(Protocol):
     size: int
 
     def fileno(self) -> int:
-        """The descriptor of its file; -1 if it has none."""
+        """The descriptor of the segment's file; -1 if it has none."""
         ...
 
     def park(self) -> None:
-        """Close the file until it is needed again. Raises OSError if it cannot be left alone."""
+        """Close the file until it is needed again. Raises OSError if that fails."""
         ...
 
 
@@ -41,11 +41,11 @@ class OpenFiles:
         return len(self._sizes)
 
     def belong_to_this_thread(self) -> None:
-        """From now on nobody else appends, and only this thread closes files."""
+        """Let only this thread append and close files from now on."""
         self._owner = threading.get_ident()
 
     def opened(self, segment: OpenSegment) -> None:
-        """A segment has opened its file."""
+        """Note that a segment has opened its file."""
         self._sizes[segment] = segment.size
         if len(self._sizes) > self._descriptors.files_max or segment.fileno() >= self._descriptors.file_max:
             self.shed(segment)
@@ -54,7 +54,7 @@ class OpenFiles:
         self._sizes.pop(segment, None)
 
     def shed(self, kept: OpenSegment | None = None) -> bool:
-        """Close some files, idle ones first, but not that of `kept`; whether any was."""
+        """Close some files, idle ones first, but not that of `kept`; returns whether any was closed."""
         if self._owner not in (None, threading.get_ident()):
             return False
         before = len(self._sizes)

@@ -1,7 +1,7 @@
-"""What a log remembers of its producers: last sequences for idempotence, open transactions (KIP-98).
+"""Producer state of one log: last sequences for idempotence, open transactions (KIP-98).
 
-`check` looks and changes nothing, `update` is called with what was written: live, in a follower and in recovery
-alike. Both cost the same however many producers there are.
+The law: `check` looks and changes nothing; `update` is called with the batch that was written, in a leader, in a
+follower and in recovery alike. The cost of both does not depend on the number of producers.
 """
 
 import logging
@@ -18,11 +18,11 @@ from moldau.records.record import RecordFormatError
 log = logging.getLogger(__name__)
 
 BATCHES_KEPT = 5
-"""Batches that a producer may have in flight with idempotence, and so may have to be told about again."""
+"""Batches that an idempotent producer may have in flight, and may therefore send again."""
 
 KEPT_BEFORE_MAX = 4 * (BATCHES_KEPT - 1)
 LAST_SEQUENCE = -4
-"""Where it is among what an entry keeps."""
+"""Place of the last sequence in the flat tuple of an entry."""
 
 PRODUCERS_MAX = 10_000
 """Producers that a partition remembers. Kafka has no such bound, only a time (producer.id.expiration.ms, a day):
@@ -31,7 +31,7 @@ the event loop, 2 us for each that has changed. A producer that is forgotten is 
 a batch that it sends again after 9,000 others have written since would be stored twice."""
 
 PRODUCERS_FORGOTTEN = 1000
-"""At a time: those who are idle must be looked for among all."""
+"""Producers that are forgotten at a time: the idle ones must be looked for among all."""
 
 NO_OFFSET = -1
 NO_SEQUENCE = -1
@@ -81,7 +81,7 @@ class ProducerEntry:
         self.epoch = epoch
         self.kept: tuple[int, ...] = ()
         self.rows: bytes | None = None
-        """As they were in the last snapshot, if nothing has changed since."""
+        """The rows of the last snapshot, if nothing has changed since."""
         self.coordinator_epoch = -1
         self.current_txn_first_offset = NO_OFFSET
         self.last_timestamp = -1
@@ -89,7 +89,7 @@ class ProducerEntry:
 
     @property
     def batches(self) -> list[BatchMetadata]:
-        """The last ones, the oldest first."""
+        """The producer's last batches, the oldest first."""
         kept = self.kept
         return [BatchMetadata(*kept[start : start + 4]) for start in range(0, len(kept), 4)]
 
@@ -134,7 +134,8 @@ class Producers:
         return self.by_id.get(producer_id)
 
     def check(self, producer_id: int, epoch: int, base_sequence: int, offset_delta: int) -> BatchMetadata | None:
-        """May this batch of a client be appended? None: yes; else the same batch as it was written before."""
+        """Check whether this batch of a client may be appended. None: yes; otherwise the same batch as it was written
+        before."""
         entry = self.by_id.get(producer_id)
         if entry is None:
             return None  # a new producer, or one we have forgotten: KIP-360 lets it start anywhere
@@ -148,7 +149,7 @@ class Producers:
         return _duplicate_or_raise(entry, base_sequence, (base_sequence + offset_delta) & _SEQUENCE_MASK)
 
     def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """A batch of records was written at `base_offset`."""
+        """Take in a batch of records that was written at `base_offset`."""
         _, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, sequence, _ = header
         entry = self.by_id.get(producer_id)
         if entry is None:
@@ -166,7 +167,7 @@ class Producers:
             self._ongoing[base_offset] = producer_id
 
     def check_marker(self, producer_id: int, epoch: int, marker: EndTxnMarker) -> None:
-        """May the coordinator end this producer's transaction?"""
+        """Raise ApiError unless the coordinator may end this producer's transaction."""
         entry = self.by_id.get(producer_id)
         if entry is None:
             return
@@ -179,7 +180,8 @@ class Producers:
             )
 
     def complete(self, header: BatchHeader, base_offset: int, marker: EndTxnMarker, now_ms: int) -> CompletedTxn | None:
-        """The marker that ends a transaction was written at `base_offset`; the transaction, if one was open."""
+        """Take in the marker that was written at `base_offset`; returns the transaction that it ended, if one was
+        open."""
         entry = self.by_id.get(header.producer_id)
         if entry is None:
             entry = self._new_entry(header.producer_id, header.producer_epoch, now_ms)
@@ -208,7 +210,7 @@ class Producers:
         )
 
     def replay(self, header: BatchHeader, read_batch: Callable[[], Buffer], now_ms: int) -> AbortedTxn | None:
-        """Take in a batch that is in the log, trusting whoever put it there; the transaction that it aborted."""
+        """Take in a batch that is in the log, without checking it; returns the transaction that it aborted."""
         if header.producer_id < 0:
             return None
         if not header.is_control:
@@ -219,7 +221,7 @@ class Producers:
         try:
             marker = read_end_txn_marker(read_batch())
         except RecordFormatError as error:
-            log.warning("the control batch at offset %d is passed over: %s", header.base_offset, error)
+            log.warning("the control batch at offset %d is ignored: %s", header.base_offset, error)
             return None
         if marker is None:
             return None
@@ -227,11 +229,11 @@ class Producers:
         return None if completed is None or completed.committed else self.aborted(completed)
 
     def first_open_offset(self) -> int | None:
-        """Where the oldest open transaction starts."""
+        """The first offset of the oldest open transaction."""
         return next(iter(self._ongoing), None)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """As above, counting transactions as open whose marker is not below the high watermark."""
+        """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark."""
         if self._unreplicated:
             for first_offset in [first for first, marker in self._unreplicated.items() if marker < high_watermark]:
                 del self._unreplicated[first_offset]
@@ -241,7 +243,8 @@ class Producers:
         return min(self._unreplicated) if first_open is None else min(first_open, *self._unreplicated)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers not heard of for long, unless a transaction of theirs is open; how many."""
+        """Forget producers that have been silent for long, unless they have an open transaction; returns their
+        number."""
         expired = [
             entry.producer_id
             for entry in self.by_id.values()
@@ -258,15 +261,15 @@ class Producers:
         return entry
 
     def _forget_idle(self, count: int) -> None:
-        """Forget those that were silent for the longest, unless a transaction of theirs is open."""
+        """Forget the producers that have been silent for the longest, unless they have an open transaction."""
         idle = (entry for entry in self.by_id.values() if entry.current_txn_first_offset == NO_OFFSET)
         forgotten = nsmallest(count, idle, key=lambda entry: entry.last_seen_ms)
         for entry in forgotten:
             del self.by_id[entry.producer_id]
-        log.info("forgot %d idle producers: a partition remembers %d", len(forgotten), PRODUCERS_MAX)
+        log.info("expired %d idle producer ids: a partition keeps %d", len(forgotten), PRODUCERS_MAX)
 
     def drop_below(self, log_start_offset: int) -> None:
-        """Transactions that are below the log's start as a whole, ended or not, concern nobody any more."""
+        """Forget transactions that are below the log start offset as a whole, ended or not."""
         for first in [first for first, marker in self._unreplicated.items() if marker < log_start_offset]:
             del self._unreplicated[first]
         for first, producer_id in [each for each in self._ongoing.items() if each[0] < log_start_offset]:
@@ -277,7 +280,7 @@ class Producers:
                 del self._ongoing[first]
 
     def load(self, entries: Iterable[ProducerEntry]) -> None:
-        """Replace everything with what a snapshot says."""
+        """Replace everything with the content of a snapshot."""
         self.by_id = {entry.producer_id: entry for entry in entries}
         self._unreplicated = {}
         self._ongoing = {
@@ -298,7 +301,7 @@ def _check_new_epoch(entry: ProducerEntry, epoch: int, base_sequence: int) -> No
 
 
 def _duplicate_or_raise(entry: ProducerEntry, base_sequence: int, last_sequence: int) -> BatchMetadata | None:
-    """The rare cases: sequence numbers that wrap, batches sent again, gaps."""
+    """Handle the rare cases: sequence numbers that wrap, batches sent again, gaps."""
     batches = entry.batches
     if not batches:
         raise _out_of_order(entry, base_sequence, "an epoch starts with sequence 0")
@@ -317,7 +320,7 @@ def _duplicate_or_raise(entry: ProducerEntry, base_sequence: int, last_sequence:
 
 
 def _is_before(sequence: int, other: int) -> bool:
-    """In a circle of 2^31 numbers, the shorter way round."""
+    """Whether a sequence is before another by the shorter way round a circle of 2^31 numbers."""
     return 0 < (other - sequence) & _SEQUENCE_MASK < 1 << 30
 
 

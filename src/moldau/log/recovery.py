@@ -1,4 +1,4 @@
-"""Opening a log: finish what a crash interrupted, trust what is below the recovery point, check the rest.
+"""Opening a log: finish the work that a crash interrupted, trust the part below the recovery point, check the rest.
 
 The law: after an unclean stop no byte at or above the recovery point's segment is believed before its batch passed
 bounds, checksum and order of offsets. The first that does not ends the log. After a clean stop only the tail behind
@@ -53,17 +53,18 @@ class LoadedLog(NamedTuple):
 
 
 def note_cut(files: Files, directory: str, offset: int) -> None:
-    """Say, durably, that the log is cut to `offset`, whatever the checkpoints say of what was behind it."""
+    """Write a durable note that the log is truncated to `offset`, whatever the checkpoints say of offsets behind it."""
     files.write_atomically(f"{directory}/{CUT_FILE}", render_lines([str(offset)]))
 
 
 def forget_cut(files: Files, directory: str) -> None:
-    """What the checkpoints may say is true again. It does no harm if the note comes back: more is checked, then."""
+    """Remove the note: the checkpoints are true again. A note that comes back does no harm, only more is checked
+    then."""
     files.remove(f"{directory}/{CUT_FILE}")
 
 
 class Loader:
-    """Loads one directory, once."""
+    """Loader of one log directory; used once."""
 
     def __init__(self, files: Files, directory: str, config: TopicConfig, now_ms: int) -> None:
         self._files = files
@@ -103,13 +104,13 @@ class Loader:
         try:
             return int(parse_lines(self._files.read(f"{self._directory}/{CUT_FILE}"))[0][0])
         except (ValueError, IndexError) as error:
-            log.warning("%s/%s is broken, the whole log is checked: %s", self._directory, CUT_FILE, error)
+            log.warning("%s/%s is broken, the whole log is recovered: %s", self._directory, CUT_FILE, error)
             return 0
 
     # What a crash may have left behind
 
     def _names(self) -> list[str]:
-        """The files of the log once nothing is half done."""
+        """The files of the log, once no step is left half done."""
         if not self._files.is_directory(self._directory):
             self._files.make_directory(self._directory)
         names = self._files.list(self._directory)
@@ -131,10 +132,10 @@ class Loader:
         self._finish_swaps(swaps, min(map(_base_offset, cleaned), default=None))
 
     def _finish_swaps(self, swaps: Sequence[str], first_unfinished: int | None) -> None:
-        """Compacted segments that were complete replace those they were made of.
+        """Put complete compacted segments in the place of the segments they were made of.
 
-        Where a `.cleaned` file was still there the step before had not ended: its swaps from there on are not
-        complete, and the segments they were made of are still in place.
+        A `.cleaned` file shows that the step before had not ended: its swaps from there on are not complete, and the
+        segments they were made of are still in place.
         """
         for name in swaps:
             if first_unfinished is not None and _base_offset(name) >= first_unfinished:
@@ -184,7 +185,7 @@ class Loader:
         )
 
     def _believable(self, log_start_offset: int, end: int) -> int:
-        """The checkpointed start of the log, unless it is past the end: what is in the files is not thrown away on the
+        """The checkpointed log start offset, unless it is past the end: records in the files are not thrown away on the
         word of a checkpoint. Records that DeleteRecords had removed may be back, if the ones behind them were lost."""
         if log_start_offset <= end:
             return log_start_offset
@@ -216,7 +217,8 @@ class Loader:
         return self._recover(segments, recovery_point)
 
     def _without_leftovers(self, segments: list[Segment]) -> list[Segment]:
-        """Remove empty segments whose base is below the end of the one before: made, but not taken into use."""
+        """Remove empty segments whose base offset is below the end of the one before: they were made, but never
+        used."""
         kept = segments[:1]
         for segment in segments[1:]:
             if segment.size == 0 and self._has_reached(kept[-1], segment.base_offset):
@@ -256,7 +258,7 @@ class Loader:
         return [*believed, *checked], end
 
     def _check_and_cut(self, segment: Segment, following: Sequence[Segment]) -> tuple[int, bool]:
-        """Recover one segment; where it ends, and whether what follows may be believed."""
+        """Recover one segment; returns its end, and whether the segments behind it may be believed."""
         next_offset, valid_bytes = self._recover_segment(segment)
         is_whole = valid_bytes == segment.size and not self._lost_its_end(next_offset, following)
         if not is_whole:
@@ -266,7 +268,7 @@ class Loader:
         return next_offset, is_whole
 
     def _is_repeated(self, segment: Segment, end: int) -> bool:
-        """Remove a segment if the one before it has all its offsets: there is nothing in it that is not there."""
+        """Remove a segment if the one before it has all its offsets; whether it was removed."""
         next_offset = segment.base_offset
         try:
             for _, header in segment.headers():
@@ -288,13 +290,13 @@ class Loader:
 
     def _drop_rest(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
-            log.warning("%s: dropped, as the segment before it is not whole", segment.path)
+            log.warning("%s: removed, as the segment before it was truncated", segment.path)
             self._remove(segment)
         # Durable before the cut is: a dropped segment that came back behind a log that was cut would be believed.
         self._files.sync_directory(self._directory)
 
     def _recover_segment(self, segment: Segment) -> tuple[int, int]:
-        """Check all batches and build the indexes anew; the next offset, and the bytes that are good."""
+        """Check all batches and build the indexes anew; returns the next offset, and the number of good bytes."""
         segment.start_over()
         segment.txn_index.reset()
         next_offset, valid_bytes = segment.base_offset, 0
@@ -307,7 +309,7 @@ class Loader:
             if segment.is_filler_from(valid_bytes):
                 segment.cut(valid_bytes)  # it is whole, and what follows it may be believed
             else:
-                log.warning("%s: cut off after %d of %d bytes: %s", segment.path, valid_bytes, segment.size, error)
+                log.warning("%s: truncated to %d of %d bytes: %s", segment.path, valid_bytes, segment.size, error)
         return next_offset, valid_bytes
 
     def _take_in(self, segment: Segment, position: int, header: BatchHeader, batch: memoryview) -> None:
@@ -325,11 +327,11 @@ class Loader:
         try:
             replay_producers(self._producers, segments, end, self._now_ms)
         except CorruptBatchError as error:  # below the recovery point: what was durable has rotted
-            log.error("%s: producers are known only in part: %s", self._directory, error)
+            log.error("%s: producer state was recovered only in part: %s", self._directory, error)
 
 
 def replay_producers(producers: Producers, segments: Sequence[Segment], end: int, now_ms: int) -> None:
-    """Bring producer state from where it is up to `end` by the headers of the batches between."""
+    """Bring producer state up to `end` by the headers of the batches between."""
     start = producers.map_end_offset
     for number, segment in enumerate(segments):
         if start >= end or (number + 1 < len(segments) and segments[number + 1].base_offset <= start):

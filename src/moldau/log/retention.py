@@ -1,4 +1,5 @@
-"""What a log may forget: by age, by size, and below its start. Whole segments, oldest first, all committed."""
+"""Retention: the segments that a log may delete by age, by size, and below its start. Whole segments, oldest first, all
+committed."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def expired_count(log: "Log", now_ms: int, high_watermark: int) -> int:
-    """How many of the oldest segments the topic's settings no longer ask for."""
+    """The number of oldest segments that the topic's settings no longer ask for."""
     config = log.config
     retention_ms = config.retention_ms if config.is_deleted_by_retention else -1
     retention_bytes = config.retention_bytes if config.is_deleted_by_retention else -1

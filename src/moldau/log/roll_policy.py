@@ -1,4 +1,4 @@
-"""Whether the last segment of a log takes more, or a new one is due: by its size, its indexes, its offsets, its age."""
+"""Roll policy: whether the last segment takes more, or a new one is due, by its size, indexes, offsets and age."""
 
 from moldau.core.topic_config import TopicConfig
 from moldau.log.segment import NO_ROOM, RELATIVE_OFFSET_MAX, UNSETTLED_MAX, Room, Segment
@@ -14,14 +14,14 @@ def fits(segment: Segment, config: TopicConfig, size: int, last_offset: int, tim
 
 
 def is_old(segment: Segment, config: TopicConfig, timestamp: int, now_ms: int) -> bool:
-    """By the records' own time where they have one, as Kafka counts it."""
+    """Whether a segment is old, by the time of its records where they have one, as Kafka counts it."""
     first = segment.first_timestamp
     age_ms = timestamp - first if first >= 0 else now_ms - segment.created_ms
     return age_ms > _age_ms_max(segment, config)
 
 
 def room_in(segment: Segment, config: TopicConfig) -> Room:
-    """Up to where `fits` says yes without being asked, for a segment whose age its records tell."""
+    """The bounds below which `fits` need not be asked, for a segment whose age its records show."""
     if segment.size == 0 or segment.first_timestamp < 0 or segment.index_entries_left <= UNSETTLED_MAX:
         return NO_ROOM
     return Room(

@@ -1,4 +1,4 @@
-"""Walking over the batches in a file: by their headers alone, or with every checksum.
+"""Walks over the batches in a file: by their headers alone, or with every checksum.
 
 Directories of an older Kafka may hold messages of format v0 or v1. They are walked as batches of one record, so
 that opening such a directory loses nothing.
@@ -37,7 +37,7 @@ def iter_headers(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
 
 
 def iter_checked(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """As `iter_headers`, with the whole batch, after its checksum was found right."""
+    """Position, header and bytes of each batch, after its checksum was found right; otherwise like `iter_headers`."""
     step = CHECK_BLOCK_BYTES
     while position < end:
         block = memoryview(file.read_at(position, min(step, end - position)))

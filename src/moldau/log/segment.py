@@ -19,15 +19,14 @@ from moldau.records.batch import BATCH_HEADER_BYTES, MAGIC_V2, BatchHeader, Corr
 
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 HINTS_MAX = 64
-"""So many batch positions are remembered by offset, and those before them: enough for readers at the end and for a few
-that go through."""
+"""Batch positions that are remembered by offset, twice: enough for readers at the end and a few that read through."""
 
 UNSETTLED_MAX = 64
-"""Batches that may wait until the indexes know of them: many in a row cost half of what they do one by one."""
+"""Batches that may wait until they are indexed: many in a row cost half of what they cost one by one."""
 
 NO_TIMESTAMP = -1
 UNKNOWN_TIMESTAMP = -2
-"""Not read yet."""
+"""Mark of a timestamp that has not been read yet."""
 
 SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 DELETED_SUFFIX = ".deleted"
@@ -36,12 +35,12 @@ SWAP_SUFFIX = ".swap"
 
 
 def file_name(offset: int, suffix: str) -> str:
-    """Kafka's names: the offset in twenty digits."""
+    """Kafka's file name: the offset in twenty digits."""
     return f"{offset:020d}{suffix}"
 
 
 class Room(NamedTuple):
-    """What may be appended without looking further: up to these, as long as the log's configuration is this one."""
+    """Bounds of an append that needs no further check, while the log's configuration is this one."""
 
     config: TopicConfig | None
     size: int
@@ -126,7 +125,8 @@ class Segment:
         now_ms: int,
         suffix: str = "",
     ) -> "Segment":
-        """An empty segment with all its files, or none; with a `suffix` to their names it is not in the log yet."""
+        """An empty segment with all its files, or none after an error; with a `suffix` to their names it is not in the
+        log yet."""
         segment = cls(
             files,
             directory,
@@ -147,14 +147,14 @@ class Segment:
 
     def _make_files(self, *, ahead: bool) -> None:
         self.open_file = self._files.open(self.path, create=True, ahead=ahead)
-        if self.open_file.size():
+        if self.open_file.size():  # a leftover of this name, which is not in the log
             self.open_file.truncate(0)
         self.index.entries.reset()
         self.time_index.reset()
         self.txn_index.reset()
 
     def _remove_files(self) -> None:
-        """After an error: an empty segment that stayed would look like the end of the log to who opens it next."""
+        """Remove all files after an error: an empty segment would look like the end of the log to the next user."""
         self.open_file = None
         for path in (self.path, self.index.entries.path, self.time_index.entries.path):
             with contextlib.suppress(OSError):  # recovery knows a leftover
@@ -172,6 +172,7 @@ class Segment:
         try:
             file = self._files.open(self.path, ahead=True)
         except OSError as error:
+            # Out of descriptors: others are closed for this one, as a read or an append is worth more than they are.
             if open_files is None or not is_short(error) or not open_files.shed():
                 raise
             file = self._files.open(self.path, ahead=True)
@@ -181,7 +182,7 @@ class Segment:
         return file
 
     def belongs_to(self, open_files: OpenFiles | None) -> None:
-        """These decide how long its file stays open."""
+        """Join the open files of a broker, which decide how long this segment's file stays open."""
         if open_files is not self.open_files:
             self.open_files = open_files
             if open_files is not None and self.open_file is not None:
@@ -191,7 +192,7 @@ class Segment:
         return -1 if self.open_file is None else self.open_file.fileno()
 
     def park(self) -> None:
-        """Close the file until it is needed again, without the filler that it may have behind its end."""
+        """Close the file until it is needed again, and remove the filler behind its end."""
         if self.open_file is not None:
             self.open_file.trim()
         self.release()
@@ -201,7 +202,7 @@ class Segment:
         return self.open_file is not None
 
     def release(self) -> None:
-        """Let go of the descriptor; whoever still sends from it keeps it."""
+        """Let go of the descriptor; a reader that still sends from it keeps it."""
         self.open_file = None
         if self.open_files is not None:
             self.open_files.closed(self)
@@ -211,14 +212,14 @@ class Segment:
     # Writing
 
     def make_room(self) -> None:
-        """Write out long index tails. Before an append, so that its failure leaves nothing behind."""
+        """Write out long index tails. Called before an append, so that a failure here leaves nothing behind."""
         self.settle()
         self.index.entries.flush()
         self.time_index.entries.flush()
         self.wants_room = False
 
     def write(self, chunks: Sequence[Buffer], size: int) -> int:
-        """Append bytes; returns where they start. The batches in them must be noted in order."""
+        """Append bytes; returns their position. The batches in them must be noted in order."""
         position = self.file.append(chunks, size)
         self.size = position + size
         return position
@@ -230,14 +231,14 @@ class Segment:
             self.settle()
 
     def settle(self) -> None:
-        """Let the indexes, and whoever looks, know of the batches that were noted."""
+        """Bring the indexes, and the counters that readers see, up to date with the batches that were noted."""
         if not self.unsettled:
             return
         unsettled, self.unsettled = self.unsettled, []
         max_timestamp, offset_of_max = self._max_timestamp, self._offset_of_max_timestamp
         bytes_since_entry, interval = self._bytes_since_index_entry, self.index_interval_bytes
         hints = self._hints
-        if len(hints) >= HINTS_MAX:
+        if len(hints) >= HINTS_MAX:  # two generations: the older half goes at once, without an order to keep
             self._older_hints = hints
             self._hints = hints = {}
         entries: list[tuple[int, int]] = []
@@ -245,7 +246,7 @@ class Segment:
         for base_offset, last_offset, timestamp, position, size in unsettled:
             if timestamp > max_timestamp:
                 max_timestamp, offset_of_max = timestamp, last_offset
-            if bytes_since_entry > interval:
+            if bytes_since_entry > interval:  # as Kafka does: the first batch of a segment never gets an entry
                 bytes_since_entry = size
                 entries.append((last_offset, position))
                 times.append((max_timestamp, offset_of_max))
@@ -260,21 +261,23 @@ class Segment:
             self.time_index.extend(times)
             self.wants_room |= self.index.extend(entries)
             self.index_entries_left -= len(entries)
+            # From here on each append asks: as many batches may be noted before the next settle, each with an entry.
             if self.wants_room or self.index_entries_left <= UNSETTLED_MAX:
                 self.room = NO_ROOM
 
     def prepare_to_grow(self, index_bytes_max: int) -> None:
-        """This is the last segment: know what an append needs to know."""
+        """Prepare the last segment for appends: load everything that an append needs to know."""
         self.settle()
+        # The time index has the larger entries, and `seal` adds one to it.
         self.index_entries_left = index_bytes_max // TimeIndex.ENTRY_BYTES - 1 - len(self.index.entries)
         if self._max_timestamp == UNKNOWN_TIMESTAMP:
             self._load_max_timestamp()
         self.time_index.know_last()
 
     def seal(self) -> None:
-        """Nothing more comes: complete the indexes on disk, leave no filler in the log."""
+        """End the appends: complete the indexes on disk, leave no filler in the log."""
         self.settle()
-        self._checked = True
+        self._checked = True  # `prepare_to_grow` has seen to that, or they were just built
         if self.open_file is not None:
             self.open_file.trim()
         if self.max_timestamp != NO_TIMESTAMP:
@@ -284,9 +287,9 @@ class Segment:
         self.txn_index.flush()
 
     def sync(self, *, indexes: bool) -> None:
-        """Make it durable. From a thread, which opens a file for itself: to the other one the loop may append.
+        """Make the segment durable. From a thread, with a file of its own: the loop may append to the other one.
 
-        Without its `indexes`, but for that of aborted transactions, which is not made anew below the recovery point.
+        Without its `indexes`, except that of aborted transactions, which is not built anew below the recovery point.
         """
         file = self.open_file or self._files.open(self.path)
         try:
@@ -307,7 +310,7 @@ class Segment:
 
     @property
     def max_timestamp(self) -> int:
-        """The youngest record's; of an old segment the time index knows it."""
+        """The timestamp of the youngest record; for an old segment the time index has it."""
         self.settle()
         if self._max_timestamp == UNKNOWN_TIMESTAMP:
             self._load_max_timestamp()
@@ -315,7 +318,7 @@ class Segment:
 
     @property
     def offset_of_max_timestamp(self) -> int:
-        """The last offset of the batch that has it."""
+        """The last offset of the batch that has the largest timestamp."""
         self.settle()
         if self._max_timestamp == UNKNOWN_TIMESTAMP:
             self._load_max_timestamp()
@@ -323,7 +326,7 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """The first batch's, from which the age of the segment is counted."""
+        """The timestamp of the first batch, from which the age of the segment is counted."""
         self.settle()
         if self._first_timestamp is None:
             if self.size == 0:
@@ -333,17 +336,17 @@ class Segment:
         return self._first_timestamp
 
     def jitter_ms(self, jitter_ms_max: int) -> int:
-        """Something below the bound that differs between segments (segment.jitter.ms)."""
+        """A number below the bound that differs between segments (segment.jitter.ms)."""
         return zlib.crc32(self.path.encode()) % jitter_ms_max if jitter_ms_max > 0 else 0
 
     def largest_timestamp(self) -> int:
-        """For retention: the youngest record's time, or the file's where records have none."""
+        """The time that retention goes by: the youngest record's, or the file's where records have none."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
         return self.modified_ms()
 
     def modified_ms(self) -> int:
-        """When the file was last written to, whatever the records say."""
+        """The time at which the file was last written, whatever the records say."""
         return self._files.modified_ms(self.path)
 
     def _load_max_timestamp(self) -> None:
@@ -358,7 +361,7 @@ class Segment:
     # Reading
 
     def hint(self, offset: int, position: int) -> None:
-        """Remember that whoever wants `offset` finds it at `position`."""
+        """Remember that the batch with `offset` is at `position`."""
         hints = self._hints
         if len(hints) >= HINTS_MAX:
             self._older_hints = hints
@@ -366,7 +369,7 @@ class Segment:
         hints[offset] = position
 
     def position_of(self, offset: int) -> int | None:
-        """Where the first batch starts that reaches `offset`; None if none does."""
+        """The position of the first batch that reaches `offset`; None if none does."""
         self.settle()
         position = self._hints.get(offset)
         if position is None:
@@ -395,9 +398,10 @@ class Segment:
         return FileRegion(self.file, start, end - start) if end > start else None
 
     def is_emptied(self) -> bool:
-        """Whether compaction has left nothing but one batch without records, which only says where it ended."""
-        if self.size != BATCH_HEADER_BYTES:
+        """Whether compaction has left only one batch without records, which marks the end of the segment."""
+        if self.size != BATCH_HEADER_BYTES:  # a batch with records is larger
             return False
+        # A message of format v0 or v1 may have the same size, and is a record.
         return next(iter_headers(self.file, 0, self.size))[1].magic == MAGIC_V2
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
@@ -423,6 +427,7 @@ class Segment:
         position = max(entry.position, start) if entry else start
         for found, header in iter_headers(self.file, position, self.size):
             if found + header.size > end:
+                # A consumer that is never given its first batch would not get past it (KIP-74).
                 if found == start and min_one_batch:
                     self.hint(header.next_offset, start + header.size)
                     return start + header.size
@@ -455,7 +460,7 @@ class Segment:
         return self.base_offset <= header.base_offset <= entry.offset
 
     def _check_indexes(self) -> None:
-        """Once, when the indexes of a segment that was there at the start are first needed."""
+        """Check the indexes of a segment that was there at the start, once, when they are first needed."""
         if self._checked:
             return
         try:
@@ -467,7 +472,7 @@ class Segment:
         self._checked = True
 
     def _check_end(self) -> None:
-        """Whether the time index tells of the last batches: it is not synced with them, and may have lost its end."""
+        """Check that the time index has the last batches: it is not synced with them, and may have lost its end."""
         entry = self.index.last()
         with contextlib.suppress(CorruptBatchError):  # whoever reads it will say so
             for _, header in iter_headers(self.file, entry.position if entry else 0, self.size):
@@ -475,7 +480,7 @@ class Segment:
                     raise CorruptIndexError(f"{self.time_index.entries.path} ends at {self._max_timestamp}")
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes from the batches, or leave none: half of one would be believed."""
+        """Build both indexes from the batches, or leave none: half an index would be believed."""
         try:
             self.start_over()
             for position, header in iter_headers(self.file, 0, self.size):
@@ -488,7 +493,7 @@ class Segment:
             raise
 
     def _forget_indexes(self) -> None:
-        """Leave it to the next who needs the indexes to make them."""
+        """Remove the indexes, so that the next look-up builds them."""
         self._checked = False
         self._max_timestamp = UNKNOWN_TIMESTAMP
         self.unsettled = []
@@ -497,7 +502,7 @@ class Segment:
             self.time_index.remove()
 
     def start_over(self) -> None:
-        """Forget what is known of the batches: they are going to be `noted` again from the first."""
+        """Forget everything about the batches: they are going to be noted again from the first."""
         self._checked = True
         self.unsettled = []
         self.index.entries.reset()
@@ -519,13 +524,14 @@ class Segment:
         self.txn_index.truncate_to(offset)
         self._take_max_timestamp(self.time_index.last())
         entry = self.index.last()
+        # Batches behind the last index entry may be younger than it says.
         for _, header in iter_headers(self.file, entry.position if entry else 0, self.size):
             if header.max_timestamp > self._max_timestamp:
                 self._max_timestamp = header.max_timestamp
                 self._offset_of_max_timestamp = header.last_offset
 
     def is_filler_from(self, position: int) -> bool:
-        """Whether nothing else is behind it: a crash came while the file had grown ahead."""
+        """Whether only filler is behind `position`: the broker crashed while the file had grown ahead."""
         size = self.size - position
         return size <= FILLER_BYTES_MAX and self.file.read_at(position, size).count(FILLER) == size
 
@@ -537,5 +543,5 @@ class Segment:
         self.room = NO_ROOM
         self._bytes_since_index_entry = 0
         self._hints, self._older_hints = {}, {}
-        if size == 0:
+        if size == 0:  # the next batch is the first, and the age of the segment counts from it
             self._first_timestamp = None

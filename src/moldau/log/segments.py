@@ -22,13 +22,14 @@ class Segments:
         self.replace(segments)
 
     def belong_to(self, open_files: OpenFiles) -> None:
-        """These decide how long files stay open, of the segments that are here and of all that come."""
+        """Join the open files of a broker, which decide how long files stay open, with these segments and all later
+        ones."""
         self._open_files = open_files
         for segment in self._all:
             segment.belongs_to(open_files)
 
     def replace(self, segments: Iterable[Segment]) -> None:
-        """These from now on, in whatever order they come."""
+        """Replace all segments by these, given in any order."""
         self._all = sorted(segments, key=lambda segment: segment.base_offset)
         self._bases = [segment.base_offset for segment in self._all]
         invariant(len(self._all) > 0, "a log has a segment")
@@ -48,7 +49,7 @@ class Segments:
         return self._all[0]
 
     def add(self, segment: Segment) -> None:
-        """A new last segment."""
+        """Add a new last segment."""
         invariant(segment.base_offset > self.active.base_offset, f"segment {segment.base_offset} is not the newest")
         segment.belongs_to(self._open_files)
         self._all.append(segment)  # not a new list: a log of many segments would pay for all of them at each roll
@@ -68,7 +69,7 @@ class Segments:
         return self._all[max(bisect_right(self._bases, offset) - 1, 0) :]
 
     def opened(self, segment: Segment) -> None:
-        """A sealed segment is about to be read: only a few keep their descriptor."""
+        """Note that a sealed segment is about to be read: only a few keep their descriptor."""
         if segment in self._opened:
             return
         self._opened.append(segment)
@@ -76,7 +77,7 @@ class Segments:
             self._close(self._opened.pop(0))
 
     def release_sealed(self) -> None:
-        """Close what only the readers of old data needed."""
+        """Close the files that only readers of old data needed."""
         for segment in self._all[:-1]:
             self._close(segment)
         self._opened = []

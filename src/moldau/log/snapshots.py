@@ -1,8 +1,8 @@
 """`<offset>.snapshot`: the producers of a log as they were when it ended at that offset.
 
-Kafka keeps the last batch of each producer. We write one row for each of the last five, oldest first: a reader of
-Kafka's lets the later row of a producer replace the earlier one, so the file means the same to it, and after a
-clean restart we still recognise every batch that may be in flight. Only the last row tells of an open transaction.
+Kafka keeps the last batch of each producer. We write one row for each of the last five, oldest first: Kafka lets the
+later row of a producer replace the earlier one, so the file means the same to it, and after a clean restart we still
+recognise every batch that may be in flight. Only the last row holds an open transaction.
 """
 
 import contextlib
@@ -28,11 +28,11 @@ _ROWS = [Struct(">" + count * "qhiqiqiq") for count in range(BATCHES_KEPT + 1)]
 
 
 class CorruptSnapshotError(Exception):
-    """The file is torn or not a snapshot. An older one and the log itself have all that it had."""
+    """Error: the file is torn or not a snapshot. An older snapshot and the log itself have all that it had."""
 
 
 def render_snapshot(producers: Iterable[ProducerEntry]) -> bytes:
-    """What has changed since the last one is packed anew: the cost is that of the producers that are active."""
+    """The bytes of a snapshot. Only entries that have changed since the last one are packed anew."""
     rows = b"".join([entry.rows or _packed(entry) for entry in producers])
     body = _COUNT.pack(len(rows) // _ROW.size) + rows
     return _HEAD.pack(_VERSION, crc32c(body)) + body
@@ -56,13 +56,13 @@ def parse_snapshot(data: bytes, now_ms: int) -> list[ProducerEntry]:
 
 
 def write_snapshot(files: Files, path: str, producers: Iterable[ProducerEntry]) -> None:
-    """Not synced: a torn one is found by its checksum, and a sync of the log includes it."""
+    """Write a snapshot without a sync: a torn one is found by its checksum, and a sync of the log includes it."""
     files.remove(path)
     files.open(path, create=True).append([render_snapshot(producers)])
 
 
 def _packed(entry: ProducerEntry) -> bytes:
-    """The rows of one producer, in one go; kept until it changes."""
+    """The rows of one producer, packed together and kept until it changes."""
     kept = entry.kept or (NO_SEQUENCE, NO_OFFSET, 0, entry.last_timestamp)
     count = len(kept) // 4
     head, tail = (entry.producer_id, entry.epoch), (entry.coordinator_epoch, NO_OFFSET)
@@ -103,7 +103,7 @@ class Snapshots:
         return f"{self._directory}/{offset:020d}{SUFFIX}"
 
     def take(self, producers: Producers, offset: int) -> None:
-        """Write down the producers of a log that ends at `offset`."""
+        """Write a snapshot of the producers of a log that ends at `offset`."""
         write_snapshot(self._files, self.path(offset), producers)
         if not self.offsets or offset > self.offsets[-1]:
             self.offsets.append(offset)
@@ -137,12 +137,12 @@ class Snapshots:
         self.remove([each for each in self.offsets if each < offset])
 
     def remove_strays(self, base_offsets: Iterable[int]) -> None:
-        """Keep those at the start of a segment, and the newest."""
+        """Remove all snapshots but the newest and those at the start of a segment."""
         kept = {*base_offsets, *self.offsets[-1:]}
         self.remove([each for each in self.offsets if each not in kept])
 
     def sync(self, offset: int) -> None:
-        """Make one durable (from a thread)."""
+        """Make one snapshot durable. For a thread."""
         with contextlib.suppress(FileNotFoundError):
             file = self._files.open(self.path(offset))
             with syncing():

@@ -1,7 +1,7 @@
-"""Logs that were set aside: directories called `<partition>.<id>-stray`, and how long each has been one.
+"""Strays: logs that were set aside, in directories called `<partition>.<id>-stray`, and the time since when.
 
-Law: a stray is removed only if a note in it says since when it is one. The note is written by whoever had the proof
-that the cluster has no use for the log. A stray without a note is kept, whoever renamed it.
+The law: a stray is removed only if a note in it says since when it is one. The note is written by the one who had the
+proof that the cluster has no use for the log. A stray without a note is kept.
 """
 
 import logging
@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 NOTE_FILE = "stray.properties"
 
 Judge = Callable[[bytes | None, TopicPartition], bool]
-"""Whether the cluster still has no use for a log of this topic id and partition."""
+"""Function that says whether the cluster still has no use for a log of this topic id and partition."""
 
 
 class Stray(NamedTuple):
-    """A log that was set aside. `since_ms` is None without a note; the partition's topic may be cut to fit the name."""
+    """A log that was set aside. `since_ms` is None without a note; the topic's name may be cut to fit the file name."""
 
     path: str
     partition: TopicPartition
@@ -31,7 +31,7 @@ class Stray(NamedTuple):
 
 
 def write_note(files: Files, directory: str, now_ms: int) -> None:
-    """Say in a directory that it is a stray, proved to be one at `now_ms`."""
+    """Write a note into a directory that it is a stray, proved to be one at `now_ms`."""
     path = f"{directory}/{NOTE_FILE}"
     files.remove(path)
     files.open(path, create=True).append([f"version=0\nsince.ms={now_ms}\n".encode()])
@@ -48,18 +48,18 @@ class Strays:
         return iter(list(self._all))
 
     def find(self, directory: DataDirectory) -> None:
-        """Look for those in a directory."""
+        """Look for strays in a directory."""
         self._all += [
             Stray(path, partition, topic_id, self._since_ms(path))
             for path, partition, topic_id in directory.set_aside_as(STRAY_SUFFIX)
         ]
 
     def add(self, path: str, partition: TopicPartition, topic_id: bytes | None, now_ms: int) -> None:
-        """One that was set aside just now."""
+        """Add a log that was set aside just now."""
         self._all.append(Stray(path, partition, topic_id, now_ms))
 
     def note(self, now_ms: int, is_stray: Judge) -> None:
-        """Give a note to those that an earlier version set aside, where their topic id proves it; tell of all."""
+        """Write notes for strays of an earlier version, where their topic id proves it; log the names of all strays."""
         for number, each in enumerate(self._all):
             if each.since_ms is None and each.topic_id is not None and is_stray(each.topic_id, each.partition):
                 write_note(self._files, each.path, now_ms)
@@ -69,7 +69,7 @@ class Strays:
             log.warning("%d stray logs are kept for log.stray.retention.ms: %s", len(self._all), names)
 
     def remove_old(self, inside: str, until_ms: int, is_stray: Judge) -> None:
-        """Remove those in a data directory that have been strays since `until_ms` or longer. For a thread."""
+        """Remove the strays in a data directory that have been there since `until_ms` or longer. For a thread."""
         for each in list(self._all):
             if each.since_ms is None or each.since_ms > until_ms or not each.path.startswith(f"{inside}/"):
                 continue

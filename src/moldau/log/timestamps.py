@@ -1,10 +1,10 @@
-"""From time to offset: what ListOffsets asks. The only look at records that a log takes by itself.
+"""Searches from time to offset, for ListOffsets: the only time that a log looks into records by itself.
 
 The law: a search alternates between two halves. `next_region` asks the log where to look, on the thread that owns it,
 and costs an index look-up; `look` reads headers and opens batches, in any thread, and touches nothing but the file of
-its region, which stays readable whatever becomes of the log. What is found was there when its region was named.
+its region, which stays readable even if the log is deleted. A record that is found was there when its region was named.
 
-A header says how young its records are, and is not proof. Batches are opened until RECORDS_MAX records were looked at;
+A header says how young its records are, and is not proof. Batches are opened until RECORDS_MAX records were read;
 behind that, and where a batch is too large or makes no sense, the header is believed: the answer is then the batch's
 first offset, at or before the record that is asked for, so that a client that seeks there misses nothing.
 """
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from moldau.log.log import Log
 
 RECORDS_MAX = 500_000
-"""Records that all searches of one request look at: half a second of a thread."""
+"""Records that all searches of one request read: half a second of a thread."""
 HEADERS_AT_ONCE = 20_000
 """Headers that one call of `look` walks over: 30 ms, then others may have the thread."""
 
 
 class TimestampOffset(NamedTuple):
-    """A record's place and time."""
+    """Offset and timestamp of a record."""
 
     offset: int
     timestamp: int
@@ -38,7 +38,7 @@ class TimestampOffset(NamedTuple):
 
 
 class RecordsLeft:
-    """How many records may still be looked at."""
+    """The number of records that may still be read."""
 
     __slots__ = ("count",)
 
@@ -46,7 +46,7 @@ class RecordsLeft:
         self.count = count
 
     def take(self, count: int) -> bool:
-        """Whether so many may be looked at; then they are not left any more."""
+        """Take `count` from the number; False, and nothing is taken, if fewer are left."""
         if count > self.count:
             return False
         self.count -= count
@@ -54,19 +54,19 @@ class RecordsLeft:
 
 
 class Search(Protocol):
-    """Both kinds of search, driven by turns: `next_region`, `look`, `next_region`, ... until one says it is over."""
+    """Either kind of search, driven by turns: `next_region`, `look`, `next_region`, ... until one says it is over."""
 
     def next_region(self, log: "Log") -> FileRegion | None:
-        """Where to look next; None: there is nothing more to look at."""
+        """The region to look at next; None if there is none any more."""
         ...
 
     def look(self, region: FileRegion) -> TimestampOffset | None:
-        """What was found there; None: nothing yet."""
+        """The record that was found in a region; None if none was found yet."""
         ...
 
 
 class TimestampSearch:
-    """Looks for the first record at or after the log's start that is not older than `timestamp`."""
+    """Search for the first record at or after the log start offset that is not older than `timestamp`."""
 
     __slots__ = ("_left", "_next_base", "_rest", "_start_offset", "_timestamp")
 
@@ -125,7 +125,7 @@ class TimestampSearch:
 
 
 class MaxTimestampSearch:
-    """Looks for the first record with the youngest timestamp of all, in the batch that is said to have it (KIP-734)."""
+    """Search for the first record with the youngest timestamp of all, in the batch that should have it (KIP-734)."""
 
     __slots__ = ("_is_over", "_left")
 
@@ -160,7 +160,7 @@ class MaxTimestampSearch:
 
 
 def find_timestamp(log: "Log", timestamp: int) -> TimestampOffset | None:
-    """The first record at or after the log's start that is not older than `timestamp`."""
+    """The first record at or after the log start offset that is not older than `timestamp`."""
     return _run(TimestampSearch(timestamp, RecordsLeft()), log)
 
 
@@ -178,7 +178,7 @@ def _run(search: Search, log: "Log") -> TimestampOffset | None:
 
 
 def _outlines(file: File, position: int, header: BatchHeader, left: RecordsLeft) -> Iterator[tuple[int, int]] | None:
-    """Timestamp and offset of each record of a batch; None: they are too many to be looked at."""
+    """Timestamp and offset of each record of a batch; None if there are too many to read."""
     base_offset, base_timestamp, count = header.base_offset, header.base_timestamp, header.record_count
     if header.magic < MAGIC_V2:
         return iter([(header.max_timestamp, base_offset)])

@@ -20,9 +20,9 @@ class AbortedTxn(NamedTuple):
 
 
 class TxnIndex:
-    """Rarely there, written at once when a transaction aborts, read from the start.
+    """Index of aborted transactions: rarely there, written at once when a transaction aborts, read from the start.
 
-    What a full disk does not take waits in memory: its marker is in the log already.
+    Entries that a full disk does not take wait in memory: their marker is in the log already.
     """
 
     __slots__ = ("_files", "_is_there", "_unwritten", "is_changed", "path")
@@ -37,12 +37,12 @@ class TxnIndex:
         self.path = path
 
     def append(self, aborted: AbortedTxn) -> None:
-        """Add an entry; it is there also if this raises."""
+        """Add an entry; it is in the index even if this raises."""
         self._unwritten.append(aborted)
         self.flush()
 
     def flush(self) -> None:
-        """Write what could not be written before."""
+        """Write the entries that could not be written before."""
         if not self._unwritten:
             return
         self.is_changed = True
@@ -80,7 +80,7 @@ class TxnIndex:
         self._unwritten = []
 
     def sync(self) -> None:
-        """Make it durable (from a thread)."""
+        """Make the index durable. For a thread."""
         self.is_changed = False  # first, as the loop may go on
         try:
             if self._files.exists(self.path):

@@ -1,1 +1,1 @@
-"""Compaction: what is worth cleaning, and how a log is cleaned file to file."""
+"""Compaction: the policy that says what is worth cleaning, and the cleaner that works from file to file."""

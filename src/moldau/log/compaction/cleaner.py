@@ -1,11 +1,11 @@
-"""Compaction of one log, file to file: of every key the last record stays (KIP-58, KIP-534).
+"""Compaction of one log, file to file: the last record of every key stays (KIP-58, KIP-534).
 
-The law: what stays keeps its offset, its timestamp and its place. A batch that loses records keeps its first and
-last offset and its sequence numbers, so that neither a consumer's position nor a producer's state is disturbed.
+The law: a record that stays keeps its offset, its timestamp and its place. A batch that loses records keeps its first
+and last offset and its sequence numbers, so that neither a consumer's position nor a producer's state is disturbed.
 
-Two walks. The first goes over what is new since the last cleaning and notes the last offset of every key. The second
-goes over everything and writes what is still the last of its key. Nothing here touches a file of the log itself: the
-result lies beside it in files of its own, until the owner of the log swaps it in.
+There are two walks. The first goes over the records that are new since the last cleaning and notes the last offset of
+every key. The second goes over all records and writes each that is still the last of its key. Nothing here touches a
+file of the log itself: the result lies beside it in files of its own, until the owner of the log swaps it in.
 """
 
 from collections import deque
@@ -33,13 +33,13 @@ from moldau.records.legacy import build_message_set, read_message, read_message_
 from moldau.records.record import Record
 
 KEY_BYTES_MAX = 32
-"""Longer keys are remembered by a hash, one that no short key can be equal to."""
+"""Longest key that is remembered as it is; longer ones by a hash, which no short key can be equal to."""
 HASH_BYTES = 40
 MARKS_MAX = 1 << 25
-"""New offsets, a byte each, for which it is marked which are the last of their key."""
+"""New offsets, a byte each, for which a mark says whether they are the last of their key."""
 WRITE_BYTES = 1 << 20
 SEGMENTS_PER_GROUP_MAX = 32
-"""Each segment costs the broker some renames (0.1 ms) in one go when the result is swapped in."""
+"""Segments per group. Each costs the broker some renames (0.1 ms), all in one turn, when the result is swapped in."""
 INDEX_ENTRY_BYTES_MAX = 12
 
 _TIMESTAMP_MAX = (1 << 63) - 1
@@ -48,7 +48,7 @@ _NO_TIMESTAMP = -1
 _BATCH_OVERHEAD = 12
 
 Pace = Callable[[int], None]
-"""Told how many bytes were read or written: may wait, and may give the whole work up by raising."""
+"""Function that is given the number of bytes read or written: it may wait, or raise to give up the whole work."""
 
 
 def clean(files: Files, job: CleanJob, pace: Pace = lambda _: None) -> CleanResult:
@@ -71,7 +71,7 @@ def clean(files: Files, job: CleanJob, pace: Pace = lambda _: None) -> CleanResu
 
 
 def fits(group: Sequence[Source], written_bytes: int, source: Source, next_base: int, job: CleanJob) -> bool:
-    """Whether what a source holds may follow what was written of a group, even if nothing of it goes away."""
+    """Whether a source may be added to the output of a group, even if nothing of it goes away."""
     index_entries_max = job.segment_index_bytes // INDEX_ENTRY_BYTES_MAX
     bytes_max = min(job.segment_bytes, index_entries_max * max(job.index_interval_bytes, 1))
     return (
@@ -85,7 +85,7 @@ def fits(group: Sequence[Source], written_bytes: int, source: Source, next_base:
 
 
 class LastOffsets:
-    """The last offset of each key, for as many keys as there may be."""
+    """Map from each key to its last offset, for a bounded number of keys."""
 
     def __init__(self, keys_max: int) -> None:
         self._offsets: dict[bytes, int] = {}
@@ -114,7 +114,7 @@ class LastOffsets:
                 self._offsets[_name(record.key)] = record.offset
 
     def mark(self, from_offset: int) -> None:
-        """The first walk is over, it began at `from_offset`: know without looking into them which batches are spent."""
+        """End the first walk, which began at `from_offset`: know which batches are spent without looking into them."""
         count = self.end_offset - from_offset
         if not 0 < count <= MARKS_MAX:
             return
@@ -133,7 +133,8 @@ class LastOffsets:
         return offset >= self._offsets.get(_name(key), -1)
 
     def still_last(self, outlines: Iterable[Outline], base_offset: int) -> list[Outline]:
-        """Records that are the last of their key, or that no cleaning has come to yet. One without a key is neither."""
+        """Records that are the last of their key, or that no cleaning has come to yet; a record without a key is
+        neither."""
         get, end = self._offsets.get, self.end_offset
         return [
             each
@@ -154,7 +155,7 @@ def _hash(key: bytes) -> bytes:
 def _note_keys(
     last: LastOffsets, job: CleanJob, segments: Sequence[Segment], aborted: Sequence[AbortedTxn], pace: Pace
 ) -> int:
-    """The first walk, until its end or until the map is full; how many bytes it read."""
+    """Make the first walk, to its end or until the map is full; returns the number of bytes read."""
     start = job.first_dirty_offset
     transactions = Transactions(each for each in aborted if each.last_offset >= start)
     total = 0
@@ -191,7 +192,8 @@ def _note_batch(
 
 
 class Transactions:
-    """Tells aborted batches, and markers that nobody needs any more. Is shown every batch, in order."""
+    """Recogniser of aborted batches, and of markers that nobody needs any more. It must be shown every batch, in
+    order."""
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         self._coming = deque(sorted(aborted, key=lambda each: each.first_offset))
@@ -199,7 +201,7 @@ class Transactions:
         self._seen_aborted: set[int] = set()
         self._seen_committed: set[int] = set()
         self.kept: list[AbortedTxn] = []
-        """Aborted transactions of which something is still there: what the new index must tell."""
+        """Aborted transactions that still have records in the log: the entries of the new index."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Whether a batch of records belongs to an aborted transaction."""
@@ -246,7 +248,7 @@ def _aborted_transactions(files: Files, job: CleanJob) -> list[AbortedTxn]:
 
 
 class _Cleaning:
-    """Writes the groups, one after the other."""
+    """Writer of the groups, one after the other."""
 
     def __init__(
         self,
@@ -299,7 +301,7 @@ class _Cleaning:
     def _cleaned(
         self, header: BatchHeader, batch: memoryview, keeps_deletes: bool
     ) -> tuple[BatchHeader, Buffer] | None:
-        """What is left of a batch."""
+        """The rest of a batch after cleaning; None if nothing is left."""
         if header.magic < MAGIC_V2:
             return self._cleaned_legacy(header, batch, keeps_deletes)
         left = self._cleaned_control(header, batch) if header.is_control else self._cleaned_records(header, batch)
@@ -328,7 +330,7 @@ class _Cleaning:
         return rewrite(header, data, kept, self._delete_horizon_ms if wants_horizon else None)
 
     def _cleaned_control(self, header: BatchHeader, batch: memoryview) -> tuple[BatchHeader, Buffer] | None:
-        """A marker goes as a tombstone does, once everything of its transaction has gone (KIP-534)."""
+        """The marker, or None: it goes like a tombstone, once everything of its transaction has gone (KIP-534)."""
         if not self._transactions.is_spent(header, batch):
             return header, batch
         if header.record_count == 0 or (header.has_delete_horizon and header.base_timestamp <= self._job.now_ms):
@@ -349,7 +351,8 @@ class _Cleaning:
     def _cleaned_legacy(
         self, header: BatchHeader, message: memoryview, keeps_deletes: bool
     ) -> tuple[BatchHeader, Buffer] | None:
-        """A message, or a compressed set of them, from before Kafka 0.11."""
+        """The rest of a message, or of a compressed set of messages, from before Kafka 0.11; None if nothing is
+        left."""
         records = list(read_message_set(message))
         kept = [record for record in records if self._keeps(record, keeps_deletes)]
         if not kept:
@@ -389,7 +392,7 @@ class _Output:
         return self._segment.size + self._waiting_bytes
 
     def add(self, read: BatchHeader, left: tuple[BatchHeader, Buffer] | None) -> None:
-        """A batch was read, and this is left of it."""
+        """Take the `left` rest of a batch that was read."""
         self._last_read = read
         if left is None:
             return
@@ -400,17 +403,17 @@ class _Output:
             self._write()
 
     def _close(self) -> None:
-        """Reach to the end of what was read even if the last batch of it has gone.
+        """End the output at the end of its sources, even if their last batch has gone.
 
-        Recovery tells from it which segments an interrupted swap was about to replace, and a log that ends here
-        where it ended.
+        Recovery reads from this end which segments an interrupted swap was about to replace, and a log that ends here
+        keeps its end.
         """
         last = self._last_read
         if last is not None and self._next_offset < last.next_offset and last.magic >= MAGIC_V2:
             self.add(last, empty_batch(last))
 
     def finish(self, aborted: Iterable[AbortedTxn]) -> int:
-        """Make everything durable; the size."""
+        """Make everything durable; returns the size."""
         self._close()
         self._write()
         for each in aborted:
@@ -436,7 +439,7 @@ class _Output:
 def rewrite(
     header: BatchHeader, data: bytes, kept: Sequence[Outline], delete_horizon_ms: int | None
 ) -> tuple[BatchHeader, bytes]:
-    """A batch of the `kept` records in the same range of offsets; with a horizon, that becomes its base timestamp."""
+    """A batch of the `kept` records in the same range of offsets; a horizon, if given, becomes its base timestamp."""
     times = [each[3] for each in kept]
     max_timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + max(times)
     header = header._replace(record_count=len(kept), max_timestamp=max_timestamp)
@@ -466,7 +469,7 @@ def _source_segment(files: Files, job: CleanJob, source: Source) -> Segment:
 
 
 def _legacy_horizon_ms(files: Files, job: CleanJob) -> int:
-    """Before v2 batches had a horizon, tombstones in files last written before this could go."""
+    """The time before which a file was last written if its tombstones may go: batches before v2 have no horizon."""
     clean = [source for source in job.sources if source.base_offset < job.first_dirty_offset]
     if not clean:
         return 0

@@ -1,6 +1,6 @@
-"""What a cleaning of a log is told, what it answers, and how its files come to be the log's.
+"""Jobs and results of compaction, and how the cleaned files come into the log.
 
-The broker writes a job, a child process (`compaction_job`) does it (`cleaner`), the broker takes the result over.
+The broker writes a job, a child process (`process`) does it (`cleaner`), the broker takes the result over.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from moldau.core.files import Files
 from moldau.log.segment import CLEANED_SUFFIX, SEGMENT_SUFFIXES, SWAP_SUFFIX, file_name
 
 ENTRY_BYTES = 180
-"""What one key takes in the map at the most (measured: a dict, a key of 32 bytes, an offset)."""
+"""Bytes that one key takes in the map at most (measured: a dict, a key of 32 bytes, an offset)."""
 
 
 class Source(NamedTuple):
@@ -23,14 +23,14 @@ class Source(NamedTuple):
 
 
 class LastBatch(NamedTuple):
-    """The last that the log knows of an active producer; `offset` is -1 if that was a marker."""
+    """The last batch that the log knows of an active producer; `offset` is -1 if that was a marker."""
 
     offset: int
     producer_epoch: int
 
 
 class CleanJob(NamedTuple):
-    """One cleaning of one log: all that it needs to know."""
+    """One cleaning of one log, with everything that the cleaner needs to know."""
 
     directory: str
     sources: Sequence[Source]
@@ -49,7 +49,7 @@ class CleanJob(NamedTuple):
 
 
 class CleanedGroup(NamedTuple):
-    """A new segment and those that it replaces."""
+    """A new segment and the segments that it replaces."""
 
     base_offset: int
     size: int
@@ -57,7 +57,7 @@ class CleanedGroup(NamedTuple):
 
 
 class CleanResult(NamedTuple):
-    """`clean_offset`: up to where no key is there twice now."""
+    """Result of a job. `clean_offset`: below it no key is there twice now."""
 
     clean_offset: int
     groups: Sequence[CleanedGroup]
@@ -70,11 +70,11 @@ class CleanResult(NamedTuple):
 
 
 class CleaningError(Exception):
-    """A log could not be cleaned."""
+    """Error: a log could not be cleaned."""
 
 
 class CorruptLogError(CleaningError):
-    """It never can: there is something in it that makes no sense."""
+    """Error: a log can never be cleaned, as something in it makes no sense."""
 
 
 def encode_job(job: CleanJob, bytes_per_second: float) -> bytes:
@@ -99,7 +99,7 @@ def encode_error(error: Exception) -> bytes:
 
 
 def decode_result(line: bytes) -> CleanResult:
-    """The result, or the failure."""
+    """The result; raises the failure that the line holds."""
     answer: dict[str, Any] = json.loads(line)
     if "error" in answer:
         raise (CorruptLogError if answer["is_corrupt"] else CleaningError)(answer["error"])
@@ -112,10 +112,10 @@ def decode_result(line: bytes) -> CleanResult:
 
 
 def remove_strays(files: Files, job: CleanJob) -> None:
-    """Remove what cleanings before this one have left. For a thread.
+    """Remove files that earlier cleanings have left. For a thread.
 
-    Recovery believes a swap only below every `.cleaned` file; and a swap that was given up, but could not be removed,
-    would bring back what this one takes away.
+    Recovery believes a swap only below every `.cleaned` file. A swap that was given up, but whose files could not be
+    removed, would bring back records that this cleaning removes.
     """
     for name in files.list(job.directory):
         if name.endswith(".log" + SWAP_SUFFIX):
@@ -125,7 +125,7 @@ def remove_strays(files: Files, job: CleanJob) -> None:
 
 
 def discard(files: Files, job: CleanJob) -> None:
-    """Remove all that a cleaning made and that was not swapped in. For a thread."""
+    """Remove the files of a cleaning that were not swapped in. For a thread."""
     for source in job.sources:
         disown_swap(files, job.directory, source.base_offset)
         for suffix in SEGMENT_SUFFIXES:
@@ -135,8 +135,9 @@ def discard(files: Files, job: CleanJob) -> None:
 def disown_swap(files: Files, directory: str, base_offset: int) -> None:
     """Remove a compacted segment that is not to be swapped in any more.
 
-    Its `.log.swap` becomes a `.cleaned` file first: with that one step recovery gives up the whole swap. Were the file
-    removed, recovery would put the indexes that are left in the place of those that are still needed.
+    Its `.log.swap` becomes a `.cleaned` file first: by this one step recovery gives up the whole swap. If the file were
+    removed instead, recovery would put the indexes of the compacted segment in the place of indexes that are still
+    needed.
     """
     log, *indexes = [f"{directory}/{file_name(base_offset, suffix)}" for suffix in SEGMENT_SUFFIXES]
     with contextlib.suppress(FileNotFoundError):

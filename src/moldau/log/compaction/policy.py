@@ -1,8 +1,8 @@
-"""What of a log is worth cleaning, and when: Kafka's rules for `cleanup.policy=compact`.
+"""Kafka's rules for `cleanup.policy=compact`: which part of a log is worth cleaning, and when.
 
-Never the active segment, nothing at or above the last stable offset, nothing younger than `min.compaction.lag.ms`.
-It is due when the share of new bytes passes `min.cleanable.dirty.ratio`, or when the oldest of them is older than
-`max.compaction.lag.ms` (KIP-354).
+The law: never the active segment, nothing at or above the last stable offset, nothing younger than
+`min.compaction.lag.ms`. A log is due when the share of new bytes passes `min.cleanable.dirty.ratio`, or when the oldest
+new record is older than `max.compaction.lag.ms` (KIP-354).
 """
 
 from bisect import bisect_right
@@ -37,7 +37,7 @@ class Cleanable(NamedTuple):
 
 
 def cleanable(log: Log, last_stable_offset: int, now_ms: int) -> Cleanable:
-    """How a log stands."""
+    """The part of a log that may be cleaned now."""
     dirty_from = first_dirty_offset(log)
     *sealed, active = log.segments.from_offset(log.log_start_offset)
     ends = [segment.base_offset for segment in sealed[1:]] + [active.base_offset]
@@ -55,13 +55,13 @@ def cleanable(log: Log, last_stable_offset: int, now_ms: int) -> Cleanable:
 
 
 def first_dirty_offset(log: Log) -> int:
-    """Where the cleaning before ended; the log's start if that cannot be."""
+    """The offset at which the last cleaning ended; the log start offset if the log does not reach there."""
     start = log.log_start_offset
     return log.clean_offset if start <= log.clean_offset <= log.log_end_offset else start
 
 
 def _end_offset(log: Log, dirty: list[tuple[Segment, int]], last_stable_offset: int, now_ms: int) -> int:
-    """Where the first segment starts that may not be cleaned yet; `dirty` are segments and where they end."""
+    """The base offset of the first segment that may not be cleaned yet; `dirty` are segments with their end offsets."""
     lag_ms = log.config.min_compaction_lag_ms
     for segment, end in dirty:
         is_young = lag_ms > 0 and segment.largest_timestamp() > now_ms - lag_ms

@@ -1,7 +1,7 @@
 """Compaction in a process of its own: `python -m moldau.log.compaction.process PARENT_PID`.
 
 A line of JSON in is a job, a line out is its result. The broker's loop and its GIL stay free, and the memory for the
-keys is given back when the process ends: at the end of its input, or when its parent is no more.
+keys is given back when the process ends: at the end of its input, or when its parent has ended.
 """
 
 import os
@@ -16,13 +16,13 @@ from moldau.log.segment import file_name
 from moldau.protocol.errors import ApiError
 
 NICENESS = 10
-"""Whoever produces and consumes goes first."""
+"""Niceness of the process: producers and consumers go first."""
 PACE_BYTES = 1 << 20
-"""How often the process looks at the clock and at its parent."""
+"""Bytes after which the process looks at the clock and at its parent again."""
 
 
 class _Pace:
-    """Holds the work to a rate, and ends it when nobody waits for the result any more."""
+    """Pace that holds the work to a rate, and ends it when nobody waits for the result any more."""
 
     def __init__(self, bytes_per_second: float, parent: int) -> None:
         self._bytes_per_second = bytes_per_second
@@ -56,7 +56,7 @@ def _run(files: Files, line: bytes, parent: int) -> bytes:
 
 
 def _keep_modified_time(job: CleanJob, group: CleanedGroup) -> None:
-    """Retention goes by it where records have no timestamp."""
+    """Give the new file the time of the old ones: retention goes by it where records have no timestamp."""
     last = os.stat(f"{job.directory}/{file_name(group.sources[-1].base_offset, '.log')}")
     new = f"{job.directory}/{file_name(group.base_offset, '.log')}{job.suffix}"
     os.utime(new, ns=(last.st_atime_ns, last.st_mtime_ns))

@@ -1,13 +1,13 @@
-"""The records of a v2 batch as far as compaction looks at them, found in one walk over their bytes."""
+"""Outlines of the records of a v2 batch, with the fields that compaction needs, found in one walk over the bytes."""
 
 from collections.abc import Iterable
 
 from moldau.records.record import RecordFormatError, read_varint, write_varint
 
 Outline = tuple[int, int, int, int, int, bytes | None, bool]
-"""One record: start, rest, end, timestamp delta, offset delta, key, whether it is a tombstone.
+"""Outline of one record: start, rest, end, timestamp delta, offset delta, key, whether it is a tombstone.
 
-`data[start:end]` is all of it, `data[rest:end]` what follows its timestamp.
+`data[start:end]` is the whole record, `data[rest:end]` the part behind its timestamp.
 """
 
 _SIGNED = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
@@ -15,7 +15,7 @@ _CUT_OFF = "the records end in the middle of a field"
 
 
 def outline_batch(data: bytes, count: int) -> list[Outline]:
-    """All records in `data`.
+    """Outlines of all records in `data`.
 
     Compaction spends its time here, so numbers of one and two bytes are read in place: 0.8 us for a record, half of
     what calls take.
@@ -72,12 +72,12 @@ def outline_batch(data: bytes, count: int) -> list[Outline]:
 
 
 def join_records(data: bytes, outlines: Iterable[Outline]) -> bytes:
-    """These records alone, as they were."""
+    """The bytes of these records alone, unchanged."""
     return b"".join([data[start:end] for start, _, end, _, _, _, _ in outlines])
 
 
 def join_shifted(data: bytes, outlines: Iterable[Outline], shift_ms: int) -> bytearray:
-    """These records alone, in a batch whose base timestamp is `shift_ms` less."""
+    """The bytes of these records alone, for a batch whose base timestamp is `shift_ms` less."""
     out = bytearray()
     for _, rest, end, timestamp_delta, _, _, _ in outlines:
         body = bytearray(1)  # the attributes of a record are unused
