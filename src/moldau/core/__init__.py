@@ -1,1 +1,1 @@
-"""Ids, clock, files, invariants, limits and config definitions: what every layer may use. Imports nothing of ours."""
+"""Ids, clock, files, invariants, limits and config definitions for every layer. Imports nothing of ours."""

@@ -1,4 +1,4 @@
-"""A broker's configuration: its properties file, and over it what was changed while the cluster runs (KIP-226)."""
+"""A broker's configuration: its properties file, and over it the dynamic changes while the cluster runs (KIP-226)."""
 
 import builtins
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ def broker_key(name: str) -> ConfigKey | None:
 
 
 class BrokerConfig:
-    """Immutable. Typed values by Kafka's property names; a name that is not in BROKER_KEYS is our own mistake."""
+    """Typed values by Kafka's property names, immutable; a name that is not in BROKER_KEYS is a mistake of ours."""
 
     __slots__ = ("_values", "dynamic_broker", "dynamic_default", "static")
 
@@ -53,7 +53,7 @@ class BrokerConfig:
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> tuple["BrokerConfig", list[str]]:
-        """The configuration and the names nobody knows (sorted, to warn of); raises ConfigError for a bad value."""
+        """The configuration, and the unknown names (sorted, to warn of); raises ConfigError for a bad value."""
         for name, text in properties.items():
             key = broker_key(name)
             if key is not None:
@@ -90,7 +90,7 @@ class BrokerConfig:
         return BrokerConfig(self.static, default, broker)
 
     def layers(self) -> tuple[tuple[ConfigSource, Mapping[str, str]], ...]:
-        """Where values come from, the strongest first; the defaults in the table come after these."""
+        """The sources of values, the strongest first; the defaults in the table come after these."""
         return (
             (ConfigSource.DYNAMIC_BROKER, self.dynamic_broker),
             (ConfigSource.DYNAMIC_DEFAULT_BROKER, self.dynamic_default),
@@ -106,7 +106,7 @@ class BrokerConfig:
         return key.default if key else None
 
     def is_explicit(self, name: str) -> builtins.bool:
-        """Whether somebody set it, be it to the default."""
+        """Whether somebody set the property, even to its default."""
         return any(name in layer for _source, layer in self.layers())
 
     def value(self, name: str) -> Value | None:
@@ -123,7 +123,7 @@ class BrokerConfig:
         return self.value(prefixed if self.is_explicit(prefixed) else name)
 
     def first_ms(self, names: Iterable[tuple[str, builtins.int]]) -> builtins.int:
-        """The first of `names` that has a value, times its factor; any negative one is -1 (no limit)."""
+        """The first of `names` that has a value, times its factor; any negative value becomes -1 (no limit)."""
         for name, factor in names:
             value = self.value(name)
             if isinstance(value, builtins.int):
@@ -132,7 +132,7 @@ class BrokerConfig:
 
     @property
     def broker_id(self) -> builtins.int:
-        """`broker.id`, else KRaft's `node.id`, else -1: one is to be generated."""
+        """`broker.id`, else KRaft's `node.id`, else -1: an id is to be generated."""
         own = self.int("broker.id")
         node_id = self.optional_int("node.id")
         return node_id if own < 0 and node_id is not None else own
@@ -143,7 +143,7 @@ class BrokerConfig:
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
-        """What to listen on, without KRaft's controller listeners."""
+        """The listeners to open, without KRaft's controller listeners."""
         if self.is_explicit("listeners"):
             addresses = self.list("listeners")
         else:
@@ -155,7 +155,7 @@ class BrokerConfig:
 
     @property
     def advertised_listeners(self) -> tuple[Listener, ...]:
-        """What clients are told. A host "" or a port 0 is the broker's to fill in."""
+        """The listeners that clients are told. The broker fills in a host "" or a port 0."""
         if self.is_explicit("advertised.listeners"):
             addresses = self.list("advertised.listeners")
             return self._without_controllers(parse_listeners("advertised.listeners", addresses, self._protocols()))
@@ -232,7 +232,7 @@ def _plaintext(host: str, port: int) -> str:
 
 
 def validate_dynamic(changes: Mapping[str, str], *, for_one_broker: bool) -> None:
-    """Refuse what cannot change at run time, or only broker by broker. Names nobody knows pass, as in Kafka."""
+    """Refuse properties that cannot change at run time, or only broker by broker. Unknown names pass, as in Kafka."""
     for name, text in changes.items():
         key = broker_key(name)
         if key is None:

@@ -283,7 +283,7 @@ TABLES = {
     "Metadata and metrics": _METADATA_AND_METRICS,
     "Security": _SECURITY,
 }
-"""By title, in the order of `docs/configuration.md`."""
+"""Tables by title, in the order of `docs/configuration.md`."""
 
 BROKER_KEYS = {
     key.name: key._replace(mode=_MODES[mode]) for table in TABLES.values() for key, mode in read_table(table)

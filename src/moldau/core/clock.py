@@ -1,18 +1,18 @@
-"""Time is a parameter: the broker passes a `SystemClock`, tests pass a `ManualClock` and move it."""
+"""Clocks: time is a parameter. The broker passes a `SystemClock`, tests pass a `ManualClock` and move it."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """Source of the time."""
 
     def now_ms(self) -> int:
-        """Wall clock, milliseconds since 1970: what record timestamps are compared with."""
+        """Milliseconds since 1970 by the wall clock, which record timestamps are compared with."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that never go back: what timeouts are measured with."""
+        """Milliseconds that never go back, for timeouts."""
         ...
 
 
@@ -27,7 +27,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """Stands still until it is moved."""
+    """Clock that stands still until it is moved."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms

@@ -1,4 +1,4 @@
-"""What a configuration property is: its name, type, default and rule, and the text forms that values have.
+"""Configuration properties: name, type, default and rule of each, and the text forms of values.
 
 Values travel as text everywhere (properties files, DescribeConfigs, the metadata store), so a `ConfigKey` keeps its
 default as text too; `parse_value` gives the typed value and names the property when it refuses one.
@@ -13,7 +13,7 @@ from moldau.core.properties import parse_properties as parse_properties
 
 Value = bool | int | float | str | tuple[str, ...]
 Check = Callable[[Value], str | None]
-"""Says what is wrong with a value, or None."""
+"""Function that returns the reason why a value is wrong, or None."""
 
 LONG_MAX = 2**63 - 1
 
@@ -34,7 +34,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from: DescribeConfigs' numbers (KIP-226), a smaller one of 1-5 wins over a larger one."""
+    """Source of a value: DescribeConfigs' numbers (KIP-226), of which a smaller one of 1-5 wins over a larger one."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC = 1
@@ -48,7 +48,7 @@ class ConfigSource(IntEnum):
 
 
 class UpdateMode(IntEnum):
-    """What may change while the broker runs (KIP-226)."""
+    """Scope in which a property may change while the broker runs (KIP-226)."""
 
     READ_ONLY = 0
     PER_BROKER = 1
@@ -56,7 +56,7 @@ class UpdateMode(IntEnum):
 
 
 class ConfigError(ValueError):
-    """A property that cannot be accepted; `name` says which, the text says why."""
+    """Error: a property cannot be accepted; `name` says which, the text says why."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name}: {problem}")

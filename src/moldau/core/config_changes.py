@@ -17,7 +17,7 @@ class ConfigOperation(IntEnum):
 
 
 class MalformedChange(ConfigError):
-    """A request that makes no sense whatever the property: INVALID_REQUEST where other errors are INVALID_CONFIG."""
+    """Error: a change makes no sense for any property. INVALID_REQUEST, where other errors are INVALID_CONFIG."""
 
 
 class ConfigChange(NamedTuple):

@@ -1,7 +1,7 @@
-"""What DescribeConfigs shows of a topic and of a broker: value, where it is from, and every other place with one.
+"""Entries of DescribeConfigs for topics, groups and brokers: value, source, and every other place that has a value.
 
-The chain of synonyms is Kafka's, its oddities included: where only `log.retention.hours` is set, `log.retention.ms`
-has no synonyms and so counts as a default, because a chain begins at the property's own name.
+The chain of synonyms is Kafka's, its oddities included: where only `log.retention.hours` is set, `log.retention.ms` has
+no synonyms and so counts as a default, because a chain begins at the property's own name.
 """
 
 from collections.abc import Iterator, Mapping
@@ -64,7 +64,7 @@ def group_entries(broker: BrokerConfig, overrides: Mapping[str, str]) -> Iterato
 
 
 def broker_entries(broker: BrokerConfig) -> Iterator[ConfigEntry]:
-    """Every property of the broker, unknown ones that were set included."""
+    """Every property of the broker, with unknown ones that were set."""
     names = dict.fromkeys(BROKER_KEYS)
     for layer in (broker.static, broker.dynamic_default, broker.dynamic_broker):
         names.update(dict.fromkeys(layer))
@@ -78,7 +78,7 @@ def _broker_entry(broker: BrokerConfig, name: str) -> ConfigEntry:
 
 
 def default_broker_entries(broker: BrokerConfig) -> Iterator[ConfigEntry]:
-    """What was set for all brokers of the cluster (the broker resource with the empty name)."""
+    """Properties that were set for all brokers of the cluster (the broker resource with the empty name)."""
     for name, text in broker.dynamic_default.items():
         synonyms = _synonyms(broker, name)
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER

@@ -1,7 +1,7 @@
-"""How the descriptors of the process are shared out between connections, files, and what must never want for one.
+"""Shares of the process's descriptors: for connections, for files, and for work that must always get one.
 
-The kernel gives the lowest number that is free. So the number that a new connection or file has got says how many there
-are, whoever has them, and nobody needs to count.
+The kernel gives the lowest number that is free. So the number of a new connection or file says how many descriptors
+there are, whoever has them, and nobody needs to count.
 """
 
 import resource
@@ -12,8 +12,9 @@ UNLIMITED = 1 << 20
 
 
 class Descriptors(NamedTuple):
-    """A connection with a number from `connection_max` on is one too many; so is an idle file from `file_max` on, or
-    one beyond `files_max` files. What lies above is for rolls, checkpoints, indexes, the store and the like."""
+    """Bounds on descriptor numbers. A connection with a number from `connection_max` on is one too many; so is an idle
+    file from `file_max` on, or one beyond `files_max` files. Numbers above are for rolls, checkpoints, indexes, the
+    store and the like."""
 
     connection_max: int
     file_max: int

@@ -1,7 +1,7 @@
 """A file system that stops or fails at a certain operation, around any other: the real one or the one in memory.
 
-Operations are counted, so that a test can go through all of them: stop after the first, after the second, and so on.
-What changes nothing and cannot fail, as to ask whether a file is there, is not counted.
+Operations are counted, so that a test can go through all of them: stop after the first, after the second, and so on. An
+operation that changes nothing and cannot fail, such as the question whether a file is there, is not counted.
 """
 
 import contextlib
@@ -12,18 +12,18 @@ from typing import NamedTuple
 from moldau.core.files import Buffer, DirectoryLock, File, Files
 
 LOOKS = frozenset({"open", "read", "list"})
-"""Operations that leave the disk as it is: to stop before one is to stop after the one before it."""
+"""Operations that leave the disk as it is: a stop before one is the same as a stop after the operation before it."""
 
 
 class Operation(NamedTuple):
-    """What was done to which file."""
+    """One operation and the file that it was done to."""
 
     what: str
     path: str
 
 
 class Stopped(BaseException):
-    """The process is dead. No Exception: nobody may go on from it."""
+    """Signal that the process is dead. It is no Exception, so that no handler goes on from it."""
 
 
 class FaultyFile:
@@ -84,11 +84,11 @@ class FaultyFiles:
         self._faults = {}
 
     def stop_at(self, number: int) -> None:
-        """Be dead before this operation, and after the one before it: it and all that follow raise Stopped."""
+        """Die before this operation: it and all that follow raise Stopped."""
         self._faults[number] = self._stop
 
     def fail_at(self, number: int, error: int) -> None:
-        """This operation raises OSError(error) and does nothing."""
+        """Let this operation raise OSError(error) and do nothing."""
 
         def fail(path: str) -> None:
             raise OSError(error, os.strerror(error), path)
@@ -96,12 +96,12 @@ class FaultyFiles:
         self._faults[number] = fail
 
     def call_at(self, number: int, action: Callable[[], object]) -> None:
-        """Do something before this operation, as another thread might."""
+        """Call `action` before this operation, as another thread might."""
         self._faults[number] = lambda _: (action(), None)[1]
 
     @contextlib.contextmanager
     def not_counted(self) -> Iterator[None]:
-        """What is done inside neither counts nor fails."""
+        """Let operations inside the block neither count nor fail."""
         was_counting, self._is_counting = self._is_counting, False
         try:
             yield
@@ -133,7 +133,7 @@ class FaultyFiles:
         return self._files.read(path)
 
     def write_atomically(self, path: str, data: bytes) -> None:
-        """Step by step, each of which may be the last."""
+        """Write in single steps, each of which may be the last."""
         temporary = path + ".tmp"
         file = self.open(temporary, create=True)
         file.truncate(0)

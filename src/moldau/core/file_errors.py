@@ -1,8 +1,8 @@
-"""What an error of a file operation means: one place says which of them pass, and which are the end of a disk.
+"""Meaning of errors of file operations: one place says which of them pass, and which are the end of a disk.
 
-A disk that is full, or a process that is short of descriptors or memory, refuses: what was asked for is not done, and
-may be done later. Every other error is the disk's own failure. So is a sync that failed, whatever its error says: the
-kernel may have dropped the pages that it could not write, and a second sync would not say so.
+The law: a disk that is full, or a process that is short of descriptors or memory, refuses: the operation is not done,
+and may be done later. Every other error is the disk's own failure. So is a sync that failed, whatever its error says:
+the kernel may have dropped the pages that it could not write, and a second sync would not say so.
 """
 
 import errno
@@ -14,11 +14,11 @@ _SHORT = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, err
 
 
 class SyncError(OSError):
-    """What was written may be lost though nobody was told."""
+    """Error: written bytes may be lost, and no later sync would say so."""
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the disk has no room, or no inode, for what was asked."""
+    """Whether the disk has no room, or no inode, for the operation."""
     return error.errno in _FULL and not isinstance(error, SyncError)
 
 
@@ -33,13 +33,13 @@ def passes(error: OSError) -> bool:
 
 
 def sync_error(error: OSError) -> SyncError:
-    """The error of a sync alone, without the opening of the file: what fails there is a `SyncError`."""
+    """The `SyncError` for an error of a sync alone, not of the opening of the file."""
     return error if isinstance(error, SyncError) else SyncError(error.errno, error.strerror, error.filename)
 
 
 @contextmanager
 def syncing() -> Iterator[None]:
-    """Around a sync that is not made often: what fails here is a `SyncError`."""
+    """Turn errors inside the block into a `SyncError`; for syncs that are not made often."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""The disk is a parameter: everything the log writes goes through `Files`.
+"""`Files`, the disk as a parameter: everything that the log writes goes through it.
 
-A `File` closes its descriptor when the last reference to it is gone, not before: a `FileRegion` that a slow
-connection is still sending keeps its file open, so a descriptor number is never reused under it.
+A `File` closes its descriptor when the last reference to it is gone, not before: a `FileRegion` that a slow connection
+is still sending keeps its file open, so a descriptor number is never reused under it.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 FILLER = 0x7F
-"""What a file holds behind its end while it grows ahead of its appends. Read as the header of a batch it promises far
-more bytes than there are, so that every reader of logs takes it for the end; for zeros Kafka's complain."""
+"""Byte behind the end of a file that grows ahead of its appends. As the header of a batch it promises far more bytes
+than there are, so that every reader of logs takes it for the end; with zeros Kafka's readers complain."""
 
 FILLER_BYTES_MAX = 256 * 1024
 
@@ -22,18 +22,18 @@ class File(Protocol):
     path: str
 
     def size(self) -> int:
-        """Bytes in the file (tracked, not asked of the operating system on every call)."""
+        """Number of bytes in the file (tracked, not asked of the operating system on every call)."""
         ...
 
     def append(self, chunks: Sequence[Buffer], size: int | None = None) -> int:
-        """Write all chunks at the end in one call; returns where they start. On an error nothing of them stays.
+        """Write all chunks at the end in one call; returns their position. After an error nothing of them stays.
 
-        `size`: of all of them, where it is known.
+        `size`: their total size, where it is known.
         """
         ...
 
     def append_one(self, data: Buffer, size: int) -> int:
-        """`append` of one chunk, which has this size."""
+        """Append one chunk, which has this size."""
         ...
 
     def read_at(self, position: int, size: int) -> bytes:
@@ -43,11 +43,11 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def trim(self) -> None:
-        """Cut off the filler of a file that has grown ahead: it is about to be left alone."""
+        """Cut off the filler of a file that has grown ahead and is about to be left alone."""
         ...
 
     def sync(self) -> None:
-        """fdatasync: what was appended before survives power loss."""
+        """Make everything that was appended before survive power loss (fdatasync)."""
         ...
 
     def fileno(self) -> int:
@@ -56,7 +56,7 @@ class File(Protocol):
 
 
 class FileRegion:
-    """`size` bytes of `file` from `position`: record batches on their way from the page cache to a socket."""
+    """Region of a file, `size` bytes from `position`: record batches on their way from the page cache to a socket."""
 
     __slots__ = ("file", "position", "size")
 
@@ -69,12 +69,12 @@ class FileRegion:
         return self.size
 
     def read(self) -> bytes:
-        """The bytes themselves, for whoever cannot `sendfile`."""
+        """The bytes themselves, for a caller that cannot `sendfile`."""
         return self.file.read_at(self.position, self.size)
 
 
 class DirectoryLock(Protocol):
-    """Held while a broker uses a data directory."""
+    """Lock that is held while a broker uses a data directory."""
 
     def release(self) -> None: ...
 
@@ -92,7 +92,8 @@ class Files(Protocol):
     def read(self, path: str) -> bytes: ...
 
     def write_atomically(self, path: str, data: bytes) -> None:
-        """Temporary file, sync, rename, sync of the directory: the old or the new content, never half."""
+        """Replace the content of a file: afterwards it is the old or the new one, never half (temporary file, sync,
+        rename, sync of the directory)."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -104,7 +105,8 @@ class Files(Protocol):
     def is_directory(self, path: str) -> bool: ...
 
     def make_directory(self, path: str, *, private: bool = False) -> None:
-        """With its parents; not an error if it is there. A `private` one, if it is new, is for its owner alone."""
+        """Make a directory with its parents; no error if it is there. A `private` one, if it is new, is for its owner
+        alone."""
         ...
 
     def is_ours(self, path: str) -> bool:
@@ -114,11 +116,11 @@ class Files(Protocol):
     def rename(self, old: str, new: str) -> None: ...
 
     def remove(self, path: str) -> None:
-        """Not an error if it is gone already."""
+        """Remove a file; no error if it is gone already."""
         ...
 
     def remove_tree(self, directory: str) -> None:
-        """A directory with all that is in it. Where it is a link the link goes, and what it leads to stays."""
+        """Remove a directory and everything in it. A link goes itself, and its target stays."""
         ...
 
     def sync_directory(self, directory: str) -> None: ...
@@ -126,11 +128,11 @@ class Files(Protocol):
     def modified_ms(self, path: str) -> int: ...
 
     def room(self, directory: str) -> tuple[int, int]:
-        """The size of the disk that a directory is on, and the bytes of it that we may still use."""
+        """The size of the disk that a directory is on, and the bytes that we may still use."""
         ...
 
     def allocate(self, path: str, size: int) -> None:
-        """Make a file that takes `size` bytes on the disk, whatever is in it."""
+        """Make a file that takes `size` bytes on the disk, with any content."""
         ...
 
     def lock(self, path: str) -> DirectoryLock | None:

@@ -1,4 +1,4 @@
-"""A consumer group's own configuration (KIP-848): what it may set, between which limits, and what holds otherwise.
+"""A consumer group's own configuration (KIP-848): the properties, their limits, and the broker's values behind them.
 
 Share and streams groups have properties of their own in Kafka; they come with those groups.
 """
@@ -26,7 +26,7 @@ GROUP_SYNONYM: dict[str, str] = {key.name: synonym for key, synonym in _ROWS}
 
 
 def group_value(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> int:
-    """What holds for group property `name`: the group's value, else the broker's."""
+    """The value of group property `name` that holds: the group's, else the broker's."""
     return int(overrides[name]) if name in overrides else broker.int(GROUP_SYNONYM[name])
 
 

@@ -1,8 +1,8 @@
-"""Checks that hold or stop the part that broke them. Not `assert`: `python -O` removes that."""
+"""Invariants: checks that hold, or stop the part that broke them. Not `assert`: `python -O` removes that."""
 
 
 class InvariantError(Exception):
-    """We broke a promise of our own. The partition or the broker must stop rather than go on."""
+    """Error: a promise of our own is broken. The partition or the broker must stop rather than go on."""
 
 
 def invariant(holds: bool, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Listener addresses, as `listeners` and `advertised.listeners` write them: NAME://host:port between commas."""
+"""Listener addresses, in the form of `listeners` and `advertised.listeners`: NAME://host:port between commas."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -54,7 +54,7 @@ def check_distinct(prop: str, listeners: Iterable[Listener]) -> None:
 
 
 def check_served(prop: str, listeners: Iterable[Listener]) -> None:
-    """Refuse what would be served in the clear though it says otherwise."""
+    """Refuse listeners that would be served in the clear though their protocol says otherwise."""
     for listener in listeners:
         if listener.security != SERVED_PROTOCOL:
             reason = f"{listener} wants {listener.security}, and only {SERVED_PROTOCOL} is served yet: make it that"

@@ -1,9 +1,9 @@
 """A file system in memory with fault switches: the twin of `RealFiles` for tests and simulation.
 
-What survives `power_loss()` is what a strict disk promises: bytes up to the last sync of the file, and names, also
-those of directories, up to the last sync of the directory they are in. What stands directly below the root is durable
-at once, as mount points are. A disk may also have done more than it promised, and the switches of `power_loss` say
-what. Faults at a certain operation: `FaultyFiles` around it.
+The law: `power_loss()` leaves as much as a strict disk promises: bytes up to the last sync of the file, and names, also
+those of directories, up to the last sync of the directory they are in. Entries directly below the root are durable at
+once, as mount points are. A disk may also have done more than it promised; the switches of `power_loss` say what. For
+faults at a certain operation put `FaultyFiles` around it.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ class _Node:
 
 
 class _Directory:
-    """Names as they are, and as they were when it was last synced."""
+    """Names as they are now, and as they were at the last sync."""
 
     __slots__ = ("durable", "entries")
 
@@ -101,7 +101,7 @@ class MemoryFile:
         self._node.cut(size)
 
     def trim(self) -> None:
-        """It never grows ahead."""
+        """Do nothing, as this file never grows ahead."""
 
     def sync(self) -> None:
         self._files.check_sync(self.path)
@@ -112,7 +112,7 @@ class MemoryFile:
 
 
 class MemoryLock:
-    """Held until released or until the power is gone."""
+    """Lock that is held until it is released or until the power is gone."""
 
     def __init__(self, held: set[str], path: str) -> None:
         self._held = held
@@ -126,7 +126,7 @@ class MemoryFiles:
     """`Files` in a tree of dictionaries.
 
     Faults: `fail_next_append(error)`, `fail_next_sync(error)`, `power_loss(...)`, `process_death()`. `now_ms` is the
-    time that modified files get, `free_bytes` what the disk says of itself.
+    time that modified files get, `free_bytes` the room that the disk reports.
     """
 
     def __init__(self) -> None:
@@ -143,24 +143,24 @@ class MemoryFiles:
     # Faults
 
     def fail_next_append(self, error: int = errno.ENOSPC) -> None:
-        """The next append to any file raises OSError(error) and writes nothing."""
+        """Let the next append to any file raise OSError(error) and write nothing."""
         self._append_error = error
 
     def fail_next_sync(self, error: int = errno.EIO) -> None:
-        """The next sync of any file raises OSError(error)."""
+        """Let the next sync of any file raise OSError(error)."""
         self._sync_error = error
 
     def power_loss(self, torn_bytes: int = 0, *, names_kept: bool = False, cuts_undone: bool = False) -> None:
-        """Lose what was not synced. Handles open now are dead.
+        """Lose everything that was not synced. Handles that are open now are dead.
 
-        `torn_bytes`: but for the first so many of it in each file. `names_kept`: names came to the disk at once,
-        without what is in the files. `cuts_undone`: files that were cut are as long as they were when last synced.
+        `torn_bytes`: this many bytes of it stay in each file. `names_kept`: names came to the disk at once, without the
+        content of the files. `cuts_undone`: files that were truncated are as long as they were when last synced.
         """
         self._root = self._root.after_power_loss(torn_bytes, names_kept, cuts_undone)
         self._locks = set()
 
     def process_death(self) -> None:
-        """What was written stays, as the operating system has it; who held a lock is no more."""
+        """Let the process die: written bytes stay, as the operating system has them; locks are free."""
         self._locks = set()
 
     def check_append(self, path: str) -> None:

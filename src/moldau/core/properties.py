@@ -1,4 +1,4 @@
-"""Java's `.properties` text, as `server.properties` is written."""
+"""Java's `.properties` text, the form of `server.properties`."""
 
 import re
 
@@ -11,8 +11,8 @@ _KEY = r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*(?:[=:][ \t\f]*)?"
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Name to value; the last one of equal names wins. Comments, continued lines, escapes; `=`, `:` or a blank
-    between name and value, as java.util.Properties reads it."""
+    """Values by name; the last one of equal names wins. Comments, continued lines, escapes; `=`, `:` or a blank between
+    name and value, as java.util.Properties reads it."""
     properties: dict[str, str] = {}
     for line in _logical_lines(text):
         match = re.match(_KEY, line, re.DOTALL)
@@ -40,7 +40,7 @@ def _logical_lines(text: str) -> list[str]:
 
 
 def _is_continued(line: str) -> bool:
-    """An odd number of backslashes at the end."""
+    """Whether a line goes on: it ends with an odd number of backslashes."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 

@@ -15,19 +15,19 @@ from moldau.core.reserving import reserve
 CHUNKS_PER_WRITE_MAX = 1024
 
 STRETCH_BYTES = FILLER_BYTES_MAX // 2
-"""How far a file grows ahead at a time. Twice as much or half as much costs the same."""
+"""Bytes by which a file grows ahead at a time. Twice as much or half as much costs the same."""
 
 RESERVED_BYTES = 4 * 1024 * 1024
-"""So much room on the disk is reserved for a file that grows ahead; its filler then costs a third less."""
+"""Bytes reserved on the disk for a file that grows ahead; its filler then costs a third less."""
 
 GROWN_SIZE_MAX = (1 << 31) - 1
-"""Kafka opens no log file that is longer."""
+"""Largest size of a grown file: Kafka opens no log file that is longer."""
 
 BUSY_BYTES = 1024 * 1024
-"""A file grows ahead once so much was appended to it without a rest: files that few write to have no filler."""
+"""Bytes appended without a rest after which a file grows ahead: files that few write to have no filler."""
 
 LOOK_S = 0.1
-"""How often files that have grown ahead are looked at: one that took less than a stretch since is trimmed."""
+"""Time between looks at files that have grown ahead: one that took less than a stretch since is trimmed."""
 
 _filler = memoryview(bytes([FILLER]) * FILLER_BYTES_MAX)
 
@@ -35,7 +35,7 @@ CallLater = Callable[[float, Callable[[], None]], object]
 
 
 class RealFile:
-    """A descriptor, and the size we know the file to have.
+    """A descriptor, and the size that we know the file to have.
 
     Writes name their position, so bytes that a failed write left behind the known end are overwritten by the next
     one even if they could not be cut off.
@@ -104,12 +104,12 @@ class RealFile:
         return start
 
     def _take_back(self, start: int) -> None:
-        """After a write that failed; its own error is the one to report."""
+        """Cut off the bytes of a write that failed; the error of that write is the one to report."""
         with contextlib.suppress(OSError):
             self.truncate(start)
 
     def _grow(self, end: int) -> None:
-        """Before a write up to `end`, which is past the end of the file."""
+        """Make room for a write up to `end`, which is past the end of the file."""
         if self._ahead is not None and end > self._thrifty_until and end - self._end < STRETCH_BYTES // 2:
             with contextlib.suppress(OSError):  # a full disk may still have room for what is really to be written
                 grown = min((end + STRETCH_BYTES) // STRETCH_BYTES * STRETCH_BYTES, GROWN_SIZE_MAX)
@@ -132,7 +132,7 @@ class RealFile:
         return self._read_rest(data, position, size)
 
     def _read_rest(self, data: bytes, position: int, size: int) -> bytes:
-        """A read may be short without being at the end (a signal, more than 2 GiB asked for)."""
+        """The whole of a read that was short without being at the end (a signal, more than 2 GiB asked for)."""
         parts = [data]
         have = len(data)
         while have < size and (part := os.pread(self._descriptor, size - have, position + have)):
@@ -156,7 +156,7 @@ class RealFile:
 
 
 def _write_all(descriptor: int, data: Buffer, position: int) -> None:
-    """After a short write: the disk is full or a signal came; going on finds out which."""
+    """Go on after a short write: the disk is full or a signal came, and the next write finds out which."""
     rest = memoryview(data)
     while rest:
         written = os.pwrite(descriptor, rest, position)
@@ -206,7 +206,7 @@ class Ahead:
 class RealFiles:
     """`Files` on the operating system.
 
-    With `call_later`, that of the loop in whose thread they are appended to, files may grow ahead.
+    With `call_later` of the loop in whose thread they are appended to, files may grow ahead.
     """
 
     def __init__(self, call_later: CallLater | None = None) -> None:

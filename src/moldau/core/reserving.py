@@ -1,7 +1,7 @@
-"""Room on the disk for a file before anything is written there.
+"""Room on the disk for a file, reserved before anything is written there.
 
-That is Linux's `fallocate` with a flag that leaves the file's size alone; Python offers it without, so it is called in
-the C library. `ctypes` takes 9 ms to load, and is loaded by the first file that needs it.
+This is Linux's `fallocate` with a flag that leaves the file's size alone; Python offers it without the flag, so it is
+called in the C library. `ctypes` takes 9 ms to load, and is loaded by the first file that needs it.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,9 @@ _KEEP_SIZE = 1
 
 
 def reserve(descriptor: int, position: int, size: int) -> bool:
-    """Set blocks aside for `size` bytes from `position` on, behind the end of the file. `ftruncate` gives them back.
+    """Reserve blocks for `size` bytes from `position` on, behind the end of the file. `ftruncate` gives them back.
 
-    False: the disk has no room for them, or nobody here can do that.
+    False: the disk has no room for them, or this system cannot do that.
     """
     return _fallocate()(descriptor, _KEEP_SIZE, position, size) == 0
 

@@ -75,7 +75,7 @@ _SEVERAL_UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The values a topic lives by. Sizes in bytes, times in milliseconds, -1 where Kafka means "no limit"."""
+    """The settings of a topic. Sizes in bytes, times in milliseconds, -1 where Kafka means "no limit"."""
 
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     compression_gzip_level: int = -1
@@ -115,7 +115,7 @@ class TopicConfig:
 
     @classmethod
     def of(cls, broker: BrokerConfig, overrides: Mapping[str, str]) -> "TopicConfig":
-        """What holds for a topic with these `overrides` on a broker with this configuration."""
+        """The settings of a topic with these `overrides` on a broker with this configuration."""
         values = {name: effective_value(broker, overrides, name) for name in _FIELD_KEYS}
         _apply_timestamp_difference(values, broker, overrides)
         fields: dict[str, Any] = {name.replace(".", "_"): value for name, value in values.items()}
@@ -134,7 +134,7 @@ def _warn_once(error: str) -> None:
 
 
 def effective_value(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> Value | None:
-    """What holds for topic property `name`: the topic's value, else the broker's, else the default."""
+    """The value of topic property `name` that holds: the topic's, else the broker's, else the default."""
     key = TOPIC_KEYS[name]
     if name in overrides:
         try:
@@ -151,7 +151,7 @@ def effective_value(broker: BrokerConfig, overrides: Mapping[str, str], name: st
 def _apply_timestamp_difference(
     values: dict[str, Value | None], broker: BrokerConfig, overrides: Mapping[str, str]
 ) -> None:
-    """Where only the one limit of before Kafka 3.6 is set, it stands for both."""
+    """Let the one limit from before Kafka 3.6 stand for both, where only it is set."""
     if _DIFFERENCE not in overrides and not broker.is_explicit("log." + _DIFFERENCE):
         return
     for name in (_BEFORE, _AFTER):

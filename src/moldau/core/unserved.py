@@ -1,8 +1,8 @@
 """Properties of Kafka that are known and have no effect here: each is harmless, or a promise that would not be kept.
 
-The law: who sets a property that protects, limits or checks something is not left to believe that it does. The broker
-refuses to start with it, and says its name and what to do. What only tunes, or belongs to a request or a listener that
-is refused anyway, is accepted.
+The law: nobody who sets a property that protects, limits or checks something is left to believe that it works. The
+broker refuses to start with it, and says its name and what to do. A property that only tunes, or belongs to a request
+or a listener that is refused anyway, is accepted.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from moldau.core.config import ConfigError
 
 
 class Refusal(NamedTuple):
-    """Why a property cannot be set to anything but `allowed`, or its default."""
+    """Reason why a property can only be set to `allowed`, or to its default."""
 
     reason: str
     allowed: frozenset[str] = frozenset(("",))
@@ -44,7 +44,7 @@ REFUSED: dict[str, Refusal] = {
     "remote.log.storage.system.enable": Refusal("tiered storage is not served: remove it", _FALSE),
     "cordoned.log.dirs": Refusal("new partitions go to every data directory: remove it, or the directory"),
 }
-"""By name, also of some that are otherwise unknown."""
+"""Refusals by name, also of some properties that are otherwise unknown."""
 
 _HARMLESS = {
     "tunes threads, buffers or timers that are others here": """
@@ -104,11 +104,12 @@ _HARMLESS = {
 }
 
 HARMLESS: dict[str, str] = {name: reason for reason, names in _HARMLESS.items() for name in names.split()}
-"""Why a property may be set though it has no effect, by name."""
+"""Reasons why a property may be set though it has no effect, by name."""
 
 
 def refuse_unserved(name: str, base_name: str, text: str) -> None:
-    """Raise ConfigError for a property that would not do what it says. `base_name`: without a listener's prefix."""
+    """Raise ConfigError for a property that would not do what it says. `base_name`: its name without a listener's
+    prefix."""
     refusal, key = REFUSED.get(base_name), BROKER_KEYS.get(base_name)
     if refusal is None:
         return
