@@ -1,1 +1,1 @@
-"""Record batches v2, the message sets of old clients, compression, and what a leader checks before an append."""
+"""Record batches v2, the message sets of old clients, compression, and a leader's checks before an append."""

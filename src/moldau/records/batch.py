@@ -79,7 +79,7 @@ stamp_into = _PREFIX.pack_into
 
 
 class CorruptBatchError(ApiError):
-    """The bytes are not those that were sent: CORRUPT_MESSAGE, which producers retry."""
+    """Error: the bytes are not those that were sent. CORRUPT_MESSAGE, which producers retry."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
@@ -135,7 +135,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Base timestamp is then the time at which tombstones may go (KIP-534)."""
+        """Whether the base timestamp is the time at which tombstones may go (KIP-534)."""
         return self.attributes & DELETE_HORIZON_FLAG != 0
 
     @property
@@ -144,21 +144,21 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record; they wrap from 2^31 - 1 to 0."""
+        """Sequence number of the last record; sequence numbers wrap from 2^31 - 1 to 0."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & _SEQUENCE_MASK
 
 
 class EndTxnMarker(NamedTuple):
-    """What a transaction coordinator writes into every partition of a transaction at its end."""
+    """Marker that a transaction coordinator writes into every partition of a transaction at its end."""
 
     committed: bool
     coordinator_epoch: int
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the batch at `position`; whether the rest is there and right, `check_batch` tells."""
+    """The header of the batch at `position`; `check_batch` says whether the rest is there and right."""
     if len(buffer) - position < BATCH_HEADER_BYTES:
         raise CorruptBatchError(f"{len(buffer) - position} bytes are too few for the header of a batch")
     header = _new_tuple(BatchHeader, _unpack_header(buffer, position))
@@ -170,7 +170,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def check_batch(buffer: Buffer, header: BatchHeader, position: int = 0) -> None:
-    """The batch at `position` is there to its end and its checksum is right."""
+    """Raise CorruptBatchError unless the batch at `position` is there to its end and its checksum is right."""
     end = position + LOG_OVERHEAD + header.batch_length
     if end > len(buffer):
         raise CorruptBatchError(f"a batch of {header.size} bytes is cut off after {len(buffer) - position}")
@@ -180,7 +180,7 @@ def check_batch(buffer: Buffer, header: BatchHeader, position: int = 0) -> None:
 
 
 def split_batches(buffer: Buffer, *, partial_end: bool = False) -> list[tuple[BatchHeader, memoryview]]:
-    """All batches of a region, each checked. With `partial_end` a last one that is cut off is left out."""
+    """All batches of a region, each checked. With `partial_end` a last batch that is cut off is left out."""
     view = memoryview(buffer)
     position = 0
     batches: list[tuple[BatchHeader, memoryview]] = []
@@ -195,9 +195,10 @@ def split_batches(buffer: Buffer, *, partial_end: bool = False) -> list[tuple[Ba
 
 
 def read_sent_batches(buffer: Buffer, next_offset: int) -> tuple[list[BatchHeader], int]:
-    """The headers of batches that a leader sent to one who has all below `next_offset`, and the bytes they take.
+    """The headers of batches that a leader sent to a follower with the log end offset `next_offset`, and their size in
+    bytes.
 
-    Every batch is checked, and that they come in order. One that is cut off at the end is left out.
+    Every batch is checked, and the order of all. A batch that is cut off at the end is left out.
     """
     view = memoryview(buffer)
     position, end = 0, len(view)
@@ -241,7 +242,7 @@ def records_data(batch: Buffer, header: BatchHeader, *, limit: int = DECOMPRESSE
 
 
 def iter_records(batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
-    """The records of one batch. Its checksum is the caller's business (`check_batch`)."""
+    """The records of one batch. The caller checks the checksum (`check_batch`)."""
     header = read_header(batch)
     data = records_data(batch, header, limit=limit)
     records = decode_records(data, header.record_count, header.base_offset, header.base_timestamp)

@@ -32,7 +32,7 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 
 
 class Codec(IntEnum):
-    """Numbers as in the low three bits of a batch's attributes."""
+    """Codecs, by the number in the low three bits of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -46,23 +46,26 @@ CODECS_BY_NAME = {codec.name.lower(): codec for codec in Codec} | {"uncompressed
 
 
 class DecompressionError(ApiError):
-    """Not what the codec writes. The checksum was right, so a retry would not help: INVALID_RECORD."""
+    """Error: the bytes are not what the codec writes. The checksum was right, so a retry would not help:
+    INVALID_RECORD."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
 
 
 class DecompressedTooLargeError(ApiError):
-    """More than we are ready to hold: MESSAGE_TOO_LARGE, on which a producer splits its batch."""
+    """Error: the data is larger than we are ready to hold. MESSAGE_TOO_LARGE, on which a producer splits its batch."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, f"decompressed records are larger than {limit} bytes")
 
 
 def opened_bytes_max(size: int) -> int:
-    """What a batch of this size may make a broker hold for a request; twice that while the pieces are put together.
+    """The number of bytes that a batch of this size may make a broker hold for a request; twice that while the pieces
+    are joined.
 
-    Small ones may be compressed as well as they like. Whoever lets larger batches in lets them be larger inside, too.
+    For small batches any rate of compression is allowed. A configuration that lets larger batches in lets them be
+    larger inside, too.
     """
     return min(DECOMPRESSED_BYTES_MAX, max(OPENED_BYTES_MAX, OPENED_RATIO_MAX * size))
 
@@ -73,7 +76,7 @@ def compress(codec: int, data: Buffer) -> Buffer:
 
 
 def decompress(codec: int, data: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """The opposite, up to `limit` bytes."""
+    """The decompressed `data`, up to `limit` bytes."""
     return _known(_DECOMPRESSORS, codec)(data, limit)
 
 
@@ -86,7 +89,7 @@ def compress_lz4_v0(data: Buffer) -> bytes:
 
 
 def decompress_lz4_v0(data: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """Reads frames whose descriptor checksum is wrong, and right ones too."""
+    """The content of frames whose descriptor checksum is wrong, or right."""
     frame = bytearray(data)
     end = _descriptor_end(frame)
     frame[end] = _descriptor_checksum(frame[_LZ4_DESCRIPTOR_START:end])
@@ -141,7 +144,7 @@ def _gzip_member(data: Buffer, limit: int) -> tuple[bytes, bytes]:
 
 
 def _compress_snappy(data: Buffer) -> bytes:
-    """Blocks behind the header of the snappy-java library: what Kafka writes, and every client reads."""
+    """The blocks behind the header of the snappy-java library: Kafka writes them, and every client reads them."""
     from cramjam import snappy
 
     out: list[bytes] = [_XERIAL_HEADER]
@@ -153,7 +156,7 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: Buffer, limit: int) -> bytes:
-    """Either with the snappy-java header, or one bare block as librdkafka writes it."""
+    """The content of blocks behind the snappy-java header, or of one bare block as librdkafka writes it."""
     view = memoryview(data)
     if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _snappy_block(view, limit, limit)
@@ -203,7 +206,7 @@ def _compress_lz4(data: Buffer) -> bytes:
 
 
 def _decompress_lz4(data: Buffer, limit: int) -> bytes:
-    """One frame; what lies behind it is ignored, as Kafka does."""
+    """The content of one frame; bytes behind it are ignored, as Kafka does."""
     import lz4.frame
 
     decompressor = lz4.frame.LZ4FrameDecompressor()
@@ -225,7 +228,7 @@ def _decompress_lz4(data: Buffer, limit: int) -> bytes:
 
 
 def _descriptor_end(frame: Buffer) -> int:
-    """Where the descriptor's checksum lies: behind the two flag bytes, the content size and the dictionary id."""
+    """The position of the descriptor's checksum: behind the two flag bytes, the content size and the dictionary id."""
     if len(frame) < _LZ4_DESCRIPTOR_START + 3 or frame[:_LZ4_DESCRIPTOR_START] != _LZ4_FRAME_MAGIC:
         raise DecompressionError("lz4: no frame starts here")
     flags = frame[_LZ4_DESCRIPTOR_START]

@@ -46,11 +46,11 @@ MAGIC_V1 = 1
 MESSAGES_MAX = 500_000  # in one set; records cost far more memory than their bytes
 
 CONVERTED_BYTES_MAX = 4 * 1024 * 1024
-"""Of stored batches that one answer to an old consumer is made of; the first batch comes whatever its size."""
+"""Bytes of stored batches that one answer to an old consumer is made of; the first batch comes whatever its size."""
 CONVERTED_SET_BYTES_MAX = 2**31 - 1
-"""Of one partition: what a consumer can ask for."""
+"""Bytes of one partition in an answer: the most that a consumer can ask for."""
 CONVERTED_RECORDS_MAX = 50_000
-"""Of them all: a third of a second of a thread, 20 MB while they are objects."""
+"""Records in one answer: a third of a second of a thread, 20 MB while they are objects."""
 
 _LENGTH_POSITION = 8
 _MESSAGE_SIZE_MIN = 14  # crc, magic, attributes and two lengths
@@ -84,7 +84,7 @@ def split_frames(data: Buffer) -> list[memoryview]:
 
 
 def iter_frames(data: Buffer) -> Iterator[memoryview]:
-    """As `split_frames`, one after the other: a list of them takes ten times the bytes of the smallest messages."""
+    """The frames of `split_frames` one by one: a list of them takes ten times the bytes of the smallest messages."""
     view = memoryview(data)
     count = 0
     position = 0
@@ -104,14 +104,14 @@ def iter_frames(data: Buffer) -> Iterator[memoryview]:
 
 
 def check_count(count: int) -> None:
-    """So many records may be taken out of one batch or set."""
+    """Raise MESSAGE_TOO_LARGE if one batch or set has more records than may be taken out of it."""
     if count > MESSAGES_MAX:
         reason = f"{count} records to be opened at once, {MESSAGES_MAX} are the limit"
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, reason)
 
 
 def check_message(frame: memoryview) -> None:
-    """The message's checksum is right."""
+    """Raise CorruptBatchError unless the message's checksum is right."""
     stored = _HEAD.unpack_from(frame)[2]
     actual = zlib.crc32(frame[MAGIC_POSITION:])
     if actual != stored:
@@ -170,7 +170,7 @@ def build_message_set(
     base_offset: int | None = None,
     log_append_time_ms: int | None = None,
 ) -> bytes:
-    """The records as a set of format v0 or v1, which has no headers. `base_offset` is what v1 counts from."""
+    """The records as a set of format v0 or v1, which has no headers. Offsets of v1 count from `base_offset`."""
     invariant(magic in (MAGIC_V0, MAGIC_V1), f"message format {magic} has no message sets")
     if log_append_time_ms is not None:
         records = [record._replace(timestamp=log_append_time_ms) for record in records]
@@ -191,15 +191,16 @@ def down_convert(data: Buffer, *, magic: int, from_offset: int = 0) -> bytes:
 
 
 class DownConversion:
-    """Makes the message sets of one answer to an old consumer, within a budget.
+    """Maker of the message sets of one answer to an old consumer, within a budget.
 
     Control batches and a batch cut off at the end are left out, headers are lost. Records before the offset that is
-    asked for are left out where the batch is not compressed, as Kafka does. What is in an old format already stays as
-    it is. A set ends where the budget is used up, if need be inside a batch; the consumer comes again from there.
+    asked for are left out where the batch is not compressed, as Kafka does. Messages that are in an old format already
+    stay as they are. A set ends where the budget is used up, if need be inside a batch; the consumer comes again from
+    there.
 
     A set ends, too, where the consumer has no room for more: then it is cut in the middle of a message, as it was when
-    messages were stored one by one. A consumer that finds not even one whole message knows that it needs more room;
-    one that finds nothing waits for ever.
+    messages were stored one by one. A consumer that finds not even one whole message knows that it needs more room; a
+    consumer that finds nothing waits for ever.
     """
 
     __slots__ = ("_bytes_left", "_magic", "_records_left")
@@ -212,7 +213,7 @@ class DownConversion:
         self._records_left = records_max
 
     def convert(self, region: FileRegion, from_offset: int, room: int, *, first_whole: bool = False) -> bytes:
-        """As much of a region as the budget allows: nothing, or something of the first batch at least.
+        """A message set of as much of a region as the budget allows: nothing, or a part of the first batch at least.
 
         The set is cut after `room` bytes, unless its first message is larger and is to come whole.
         """
@@ -225,7 +226,7 @@ class DownConversion:
         return messages[: max(room, _first_size(messages))] if first_whole else messages[:room]
 
     def message_set(self, data: Buffer, from_offset: int, room: int = CONVERTED_SET_BYTES_MAX) -> bytes:
-        """The same of bytes that are there already, with the message that goes beyond `room`."""
+        """A message set of bytes that were read already, with the message that goes beyond `room`."""
         messages = bytearray()
         for frame in iter_frames(data):
             if self._records_left <= 0 or (messages and len(messages) >= room):
@@ -297,7 +298,7 @@ def _inner_message(wrapper: Message, frame: memoryview, base_offset: int) -> Mes
 
 
 def _inner_base_offset(wrapper: Message, last_frame: memoryview) -> int:
-    """What must be added to inner offsets to make them absolute."""
+    """The number that must be added to inner offsets to make them absolute."""
     if wrapper.magic == MAGIC_V0:
         return 0
     last_inner_offset: int = _HEAD.unpack_from(last_frame)[0]

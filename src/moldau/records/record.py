@@ -1,7 +1,7 @@
-"""One record, and how records lie one after the other inside a v2 batch (KIP-98).
+"""Records, and how they lie one after the other inside a v2 batch (KIP-98).
 
-The law: no length read here is trusted before it was compared with the bytes that are left, and whatever is wrong
-with the bytes comes out as `RecordFormatError`.
+The law: no length read here is trusted before it was compared with the number of bytes that are left, and every fault
+in the bytes comes out as `RecordFormatError`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,14 +19,14 @@ _CUT_OFF = "the records end in the middle of a field"
 
 
 class RecordFormatError(ApiError):
-    """The records make no sense though the checksum is right: INVALID_RECORD, a retry would not help."""
+    """Error: the records make no sense though the checksum is right. INVALID_RECORD, as a retry would not help."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
 
 
 class Record(NamedTuple):
-    """What a consumer sees."""
+    """A record as a consumer sees it."""
 
     offset: int
     timestamp: int
@@ -36,7 +36,7 @@ class Record(NamedTuple):
 
 
 RecordOutline = tuple[int, int, bool]
-"""A record as far as a broker looks at it: timestamp delta, offset delta, whether it has a key."""
+"""Outline of a record, with the fields that a broker looks at: timestamp delta, offset delta, whether it has a key."""
 
 _ZIGZAG = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
 
@@ -77,7 +77,7 @@ def _varint(value: int) -> bytes:
 
 
 _VARINTS = tuple(map(_varint, range(256)))
-"""Most lengths and deltas are among them; for the others see `_varint`."""
+"""Varints of the most common lengths and deltas; `_varint` makes the others."""
 _VARINTS_END = len(_VARINTS)
 
 
@@ -111,7 +111,7 @@ def encode_record_into(out: bytearray, record: Record, base_offset: int, base_ti
 
 
 def _sized(value: bytes | None) -> tuple[bytes, bytes]:
-    """What goes before a key or a value, and itself."""
+    """The length prefix of a key or a value, and its bytes."""
     if value is None:
         return b"\1", b""  # -1
     size = len(value)
@@ -137,7 +137,7 @@ def decode_records(data: Buffer, count: int, base_offset: int, base_timestamp: i
 
 
 def outline_records(data: Buffer, count: int) -> Iterator[RecordOutline]:
-    """As `decode_records`, without looking at keys, values and headers."""
+    """Outlines of the `count` records in `data`, without looking at keys, values and headers."""
     data = bytes(data)
     try:
         for position, end in _record_bodies(data, count):
@@ -160,7 +160,7 @@ def encode_records(records: Iterable[Record], base_offset: int, base_timestamp: 
 
 
 def _record_bodies(data: bytes, count: int) -> Iterator[tuple[int, int]]:
-    """Where each record's fields begin and end."""
+    """The positions at which each record's fields begin and end."""
     position = 0
     size = len(data)
     for _ in range(count):
@@ -204,7 +204,8 @@ def _read_headers(data: bytes, position: int, end: int, count: int) -> tuple[tup
 
 
 def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
-    """Length and bytes; any negative length is null, as Kafka reads it. The caller checks where it ended."""
+    """The bytes at `position`, and the position behind them; any negative length is null, as Kafka reads it. The caller
+    checks that position."""
     size, position = read_varint(data, position)
     if size < 0:
         return None, position

@@ -1,14 +1,14 @@
-"""What a leader checks, and changes, before it appends what a client sent.
+"""Checks, and changes, that a leader makes before it appends a client's records.
 
-The law: one produced batch of format v2 costs a look at its header and a checksum. Its records are opened only when
-the topic is compacted (every record needs a key) or has a codec of its own, and then every record is checked.
+The law: one produced batch of format v2 costs a look at its header and a checksum. Its records are opened only when the
+topic is compacted (every record needs a key) or has a codec of its own, and then every record is checked.
 
-Where this is coarser than Kafka, which walks over the records of every batch: on the common path the count of
-records and their offset deltas are taken from the header if so many can be in the batch at all,
-`message.timestamp.after.max.ms` is compared with the header's max timestamp and `message.timestamp.before.max.ms`
-with the first record's, and a max timestamp that is not that of the records is not corrected.
+This is coarser than Kafka, which walks over the records of every batch: on the common path the count of records and
+their offset deltas are taken from the header if so many can be in the batch at all, `message.timestamp.after.max.ms` is
+compared with the header's max timestamp and `message.timestamp.before.max.ms` with the first record's, and a max
+timestamp that is not that of the records is not corrected.
 
-Opening costs a microsecond and more a record. What fits into an `Allowance` is opened by whoever asks; for the rest
+Opening costs a microsecond and more a record. A batch that fits into an `Allowance` is opened at once; for others
 `RecordsToOpen` is raised, and its `work` is to be called where it holds nobody up.
 
 Everything is stored as v2, so that UNSUPPORTED_FOR_MESSAGE_FORMAT (transactions in an older format) cannot occur.
@@ -62,16 +62,17 @@ KEEP_CODEC = "producer"
 TIMESTAMP_UNLIMITED_MS = 2**63 - 1
 RECORD_ERRORS_MAX = 1000
 RECORD_BYTES_MIN = 7
-"""Length, attributes, two deltas, no key, no value, no headers: a byte each."""
+"""Bytes of the smallest record: length, attributes, two deltas, no key, no value, no headers, a byte each."""
 COMPRESSED_RECORDS_MAX = DECOMPRESSED_BYTES_MAX // RECORD_BYTES_MIN
-"""How many a compressed batch can hold is not known without opening it; more than this nobody could open."""
+"""Records of a compressed batch. Without opening it nobody knows how many it holds; more than this nobody could
+open."""
 SET_MESSAGES_MAX = 100_000
-"""Of the old formats: each takes ten times as long as a record of a batch."""
+"""Messages of a set in an old format: each takes ten times as long as a record of a batch."""
 ALLOWANCE_MS = 100
 ALLOWED_BYTES = 64 * 1024
-"""Messages of the old formats have 26 bytes at least and take 6 us each: 15 ms."""
+"""Bytes that an allowance has: messages of the old formats have 26 bytes at least and take 6 us each, 15 ms in all."""
 ALLOWED_RECORDS = 5_000
-"""Records of a batch take 1.5 us each: 8 ms."""
+"""Records that an allowance has: records of a batch take 1.5 us each, 8 ms in all."""
 
 LENGTH_POSITION = 8
 
@@ -97,7 +98,8 @@ class PreparedBatch(NamedTuple):
 
 
 class Allowance:
-    """What may be opened on the event loop in ALLOWANCE_MS: together at most some 20 ms of work, however it is cut."""
+    """Allowance for opening records on the event loop in ALLOWANCE_MS: at most some 20 ms of work, however it is
+    cut."""
 
     __slots__ = ("_clock", "_filled_ms", "bytes_left", "records_left")
 
@@ -108,7 +110,7 @@ class Allowance:
         self.records_left = ALLOWED_RECORDS
 
     def take(self, size: int, records: int = 0) -> bool:
-        """Whether so much is allowed; then it is not left any more."""
+        """Take this much from the allowance; False, and nothing is taken, if less is left."""
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._filled_ms >= ALLOWANCE_MS:
             self._filled_ms, self.bytes_left, self.records_left = now_ms, ALLOWED_BYTES, ALLOWED_RECORDS
@@ -120,7 +122,8 @@ class Allowance:
 
 
 class RecordsToOpen(Exception):  # not an error: it says what is to be done
-    """More than is allowed here. `work` makes the batch to append, and raises as `prepare_for_append` does."""
+    """Signal that a batch is beyond the allowance. `work` makes the batch to append, and raises as `prepare_for_append`
+    does."""
 
     def __init__(self, work: "Callable[[], PreparedBatch]") -> None:
         super().__init__("records are to be opened elsewhere")
@@ -128,7 +131,7 @@ class RecordsToOpen(Exception):  # not an error: it says what is to be done
 
 
 class AppendRules(NamedTuple):
-    """The settings of a topic that decide what is stored."""
+    """The settings of a topic that decide how a batch is stored."""
 
     max_message_bytes: int
     compression_type: str = KEEP_CODEC
@@ -147,12 +150,12 @@ class AppendRules(NamedTuple):
         return not self.is_compacted and not self.is_log_append_time and self.compression_type == KEEP_CODEC
 
     def target_codec(self, source: int) -> int:
-        """The codec to store in what came in `source`."""
+        """The codec to store a batch in that came in `source`."""
         return source if self.compression_type == KEEP_CODEC else CODECS_BY_NAME[self.compression_type]
 
 
 class RecordError(NamedTuple):
-    """Which record of a refused batch is to blame (KIP-467)."""
+    """Record of a refused batch that is to blame (KIP-467)."""
 
     batch_index: int
     message: str
@@ -160,7 +163,8 @@ class RecordError(NamedTuple):
 
 
 class InvalidRecordsError(ApiError):
-    """A batch refused for some of its records: INVALID_TIMESTAMP if that is wrong with any, else INVALID_RECORD."""
+    """Error: a batch is refused for some of its records. INVALID_TIMESTAMP if one has a wrong timestamp, else
+    INVALID_RECORD."""
 
     def __init__(self, errors: Sequence[RecordError]) -> None:
         is_timestamp = any(error.code == ErrorCode.INVALID_TIMESTAMP for error in errors)
@@ -172,7 +176,8 @@ class InvalidRecordsError(ApiError):
 def prepare_for_append(
     data: Buffer, rules: AppendRules, produce_version: int, now_ms: int, allowance: Allowance | None = None
 ) -> PreparedBatch:
-    """What a producer sent for one partition, checked, as the batch to append. Without an allowance all is allowed."""
+    """The batch to append, made from a producer's bytes for one partition and checked. Without an allowance all is
+    allowed."""
     if len(data) >= BATCH_HEADER_BYTES and data[MAGIC_POSITION] == MAGIC_V2:
         max_message_bytes, compression_type, timestamp_type, before_max_ms, after_max_ms, is_compacted = rules
         header: BatchHeader = _new_tuple(BatchHeader, _unpack_header(data))
@@ -207,18 +212,18 @@ def prepare_for_append(
 
 
 def prepare_own_batch(batch: Buffer) -> PreparedBatch:
-    """A batch that the broker itself built: nothing to check."""
+    """The batch to append, made from a batch of the broker itself: there is nothing to check."""
     return PreparedBatch(read_header(batch), memoryview(batch)[BODY_START:])
 
 
 class _TooMuchHereError(Exception):
-    """The allowance does not suffice."""
+    """Signal that the allowance does not suffice."""
 
 
 def _prepare(
     data: Buffer, rules: AppendRules, produce_version: int, now_ms: int, allowance: Allowance | None
 ) -> PreparedBatch:
-    """All the rest, and the refusals, in the order in which Kafka comes to them."""
+    """The batch to append, after all other checks, in the order in which Kafka makes them."""
     if not _is_one_batch(data):
         _take(allowance, len(data))
     first = next(legacy.iter_frames(data), None)
@@ -238,7 +243,7 @@ def _prepare(
 
 
 def _is_one_batch(data: Buffer) -> bool:
-    """Whether nothing has to be walked over to know that there is one batch."""
+    """Whether it is clear without a walk over the data that there is one batch."""
     if len(data) < BATCH_HEADER_BYTES or data[MAGIC_POSITION] != MAGIC_V2:
         return False
     return LOG_OVERHEAD + int.from_bytes(data[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True) == len(data)
@@ -250,7 +255,7 @@ def _take(allowance: Allowance | None, size: int, records: int = 0) -> None:
 
 
 def _check_batch(batch: memoryview, header: BatchHeader, rules: AppendRules) -> None:
-    """What the header says is what a client may send."""
+    """Refuse a batch whose header says what no client may send."""
     count = header.record_count
     if header.base_offset != 0:
         raise _invalid(f"the base offset of a produced batch is 0, not {header.base_offset}")
@@ -275,7 +280,7 @@ def _check_batch(batch: memoryview, header: BatchHeader, rules: AppendRules) -> 
 
 
 def _records_max(codec: int, section_bytes: int) -> int:
-    """How many records there can be in so many bytes behind the header."""
+    """The largest number of records that so many bytes behind the header can hold."""
     return section_bytes // RECORD_BYTES_MIN if codec == Codec.NONE else COMPRESSED_RECORDS_MAX
 
 
@@ -295,7 +300,7 @@ def _prepare_v2(
 
 
 def _opened(decompress_within: Callable[[int], Buffer], size: int, allowance: Allowance | None) -> Buffer:
-    """What is in a batch, if that is not more than may be held."""
+    """The content of a batch, if it is not larger than may be held."""
     if allowance is None:
         return decompress_within(opened_bytes_max(size))
     try:
@@ -317,7 +322,7 @@ def _prepare_opened(
 
 
 def _prepare_message_set(data: Buffer, rules: AppendRules, now_ms: int, allowance: Allowance | None) -> PreparedBatch:
-    """Old formats become one v2 batch without producer id, compressed as they were unless the topic has a codec.
+    """One v2 batch without producer id made of old messages, compressed as they were unless the topic has a codec.
 
     Messages are taken one by one: as objects they would take twenty times their bytes.
     """
@@ -340,7 +345,7 @@ def _prepare_message_set(data: Buffer, rules: AppendRules, now_ms: int, allowanc
 
 
 class _NewRecords:
-    """Messages that become records of a batch while they are checked."""
+    """Collector of messages that become records of a batch while they are checked."""
 
     def __init__(self, messages: Iterable[legacy.Message]) -> None:
         self._messages = messages
@@ -361,7 +366,7 @@ class _NewRecords:
             yield record.timestamp, record.key is not None
 
     def header(self, codec: int, max_timestamp: int) -> BatchHeader:
-        """Without length and checksum."""
+        """The header of the batch, without length and checksum."""
         return BatchHeader(
             0, 0, -1, MAGIC_V2, 0, codec, self._count - 1, self._base_timestamp, max_timestamp,
             NO_PRODUCER_ID, -1, NO_SEQUENCE, self._count,
@@ -390,7 +395,8 @@ def _checked_message(frame: memoryview, first: memoryview, rules: AppendRules) -
 
 
 def _final_header(header: BatchHeader, codec: int, max_timestamp: int, rules: AppendRules, now_ms: int) -> BatchHeader:
-    """Attributes and max timestamp as they will be stored; length and checksum still those that were sent."""
+    """The header with the attributes and the max timestamp to store; length and checksum are still as they were
+    sent."""
     attributes = header.attributes & ~(CODEC_MASK | LOG_APPEND_TIME_FLAG) | codec
     if rules.is_log_append_time:
         attributes |= LOG_APPEND_TIME_FLAG
@@ -399,7 +405,7 @@ def _final_header(header: BatchHeader, codec: int, max_timestamp: int, rules: Ap
 
 
 def _stored(view: memoryview, sent: BatchHeader, final: BatchHeader, section: Buffer | None) -> PreparedBatch:
-    """The batch that was sent, if its bytes can stay; otherwise one with the `final` header and `section`."""
+    """The batch as it was sent, if its bytes can stay; otherwise one with the `final` header and `section`."""
     if final == sent and section is None:
         return PreparedBatch(sent, view[BODY_START:])
     header, batch = reseal(final, view[BATCH_HEADER_BYTES:] if section is None else section)
@@ -417,7 +423,7 @@ def _timestamps_and_keys(outlines: Iterable[RecordOutline], header: BatchHeader)
 
 
 def _check_records(timestamps_and_keys: Iterable[tuple[int, bool]], rules: AppendRules, now_ms: int) -> int:
-    """Every record is acceptable; returns the max timestamp."""
+    """Check that every record is acceptable; returns the max timestamp."""
     errors: list[RecordError] = []
     max_timestamp = NO_TIMESTAMP
     needs_key = rules.is_compacted
@@ -445,7 +451,8 @@ def _timestamp_range(rules: AppendRules, now_ms: int) -> tuple[int, int]:
 
 
 def _check_timestamp_type(is_log_append_time: bool, timestamp: int, rules: AppendRules) -> None:
-    """Only brokers set LogAppendTime. On a CreateTime topic Kafka takes the flag off, it does not refuse it."""
+    """Refuse LogAppendTime of a client, as only brokers set it. On a CreateTime topic Kafka takes the flag off, it does
+    not refuse it."""
     if is_log_append_time and (rules.is_log_append_time or timestamp == NO_TIMESTAMP):
         raise ApiError(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type LogAppendTime")
 
