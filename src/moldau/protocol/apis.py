@@ -1,7 +1,8 @@
 """Every API key: its name, the versions we speak and where its tables are. Importing this imports no table.
 
-The upper end is what Apache Kafka 4.3 serves by default, that is without unstable versions. The lower end is 0, also
-where Kafka 4 begins later. The one exception is version 0 of the share group keys: an early access, dropped by 4.1.
+The upper end is the version that Apache Kafka 4.3 serves by default, that is without unstable versions. The lower end
+is 0, also where Kafka 4 begins later. The one exception is version 0 of the share group keys: an early access, dropped
+by 4.1.
 """
 
 from collections.abc import Callable
@@ -14,11 +15,11 @@ from moldau.protocol.schema import Message
 NEVER: Final = 32767
 
 BROKER: Final = "broker"
-"""Served to clients (and to other brokers) by a broker."""
+"""Keys that a broker serves to clients and to other brokers."""
 CONTROLLER: Final = "controller"
-"""Spoken only between KRaft nodes."""
+"""Keys that only KRaft nodes use, between each other."""
 ZOOKEEPER: Final = "zookeeper"
-"""Spoken between brokers of the ZooKeeper era; Kafka 4 dropped them."""
+"""Keys between brokers of the ZooKeeper era; Kafka 4 dropped them."""
 
 
 class Api(NamedTuple):
@@ -29,7 +30,7 @@ class Api(NamedTuple):
     min_version: int
     max_version: int
     flexible_from: int
-    """The first flexible version (KIP-482); past the last version where there is none."""
+    """The first flexible version (KIP-482); one past the last version if there is none."""
     module: str
     listener: str
 

@@ -1,9 +1,9 @@
 """Codecs made from the message tables: source text per message and version, compiled on first use and kept.
 
 The law of the decoder: nothing is allocated on the word of a length. A slice cannot be longer than the frame, a count
-is compared with the bytes that are left before its loop starts, and whatever the bytes are, only `ProtocolError` comes
-out. Elements are counted, nested ones too: what is small goes at once, what is large in steps, what is larger than a
-request of its size can honestly be is refused.
+is compared with the number of bytes that are left before its loop starts, and whatever the bytes are, only
+`ProtocolError` comes out. Elements are counted, nested ones too: a small message is read at once, a large one in steps,
+and one that is larger than an honest request of its size is refused.
 """
 
 import struct
@@ -20,27 +20,27 @@ Buffer = bytes | bytearray | memoryview
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""Work that yields now and then, so that whoever runs it may do something else, and returns its result."""
+"""Work that yields now and then, so that its runner may do something else, and returns its result."""
 
 _UNWRITABLE = (struct.error, AttributeError, TypeError)
-"""What a value of the wrong type or size comes to in a generated writer."""
+"""Errors that a value of the wrong type or size raises in a generated writer."""
 
 
 ELEMENTS_AT_ONCE_MAX: Final = 1000
-"""What a broker reads or writes in one go: about 1 ms (measured, 3.11). The rest goes in steps."""
+"""Elements that a broker reads or writes at once: about 1 ms (measured, 3.11). More are read or written in steps."""
 
 REQUEST_BYTES_PER_ELEMENT: Final = 10
 REQUEST_ELEMENTS_MIN: Final = 50_000
 REQUEST_ELEMENTS_MAX: Final = 250_000
-"""A request's elements in all its arrays, at most: one for each ten bytes, within these. An element becomes objects
+"""Elements in all arrays of a request, at most: one for each ten bytes, within these bounds. An element becomes objects
 of 100 to 500 bytes, its answer included, and may be two bytes in the frame. Honest ones are longer: 100,000 names of
-topics, or 10,000 partitions with three replicas each, are well within."""
+topics, or 10,000 partitions with three replicas each, are within."""
 
 UNLIMITED: Final = 1 << 31
 
 
 def request_elements_max(frame_bytes: int) -> int:
-    """How many elements a request of this size may have."""
+    """The number of elements that a request of this size may have."""
     return min(max(frame_bytes // REQUEST_BYTES_PER_ELEMENT, REQUEST_ELEMENTS_MIN), REQUEST_ELEMENTS_MAX)
 
 
@@ -62,7 +62,7 @@ def decode(message_type: type[M], version: int, buffer: Buffer, position: int = 
 
 
 def decode_request_in_steps(message_type: type[M], version: int, frame: Buffer, position: int) -> Steps[M]:
-    """Reads a request with very many elements; ProtocolError if it has more than its size allows."""
+    """Read a request with very many elements; raises ProtocolError if it has more than its size allows."""
     elements_max = request_elements_max(len(frame))
     try:
         message, _ = yield from _stepping_reader(message_type, version)(frame, position, elements_max)
@@ -90,7 +90,7 @@ def encode_chunks(
 
 
 def encode_chunks_in_steps(message: Message, version: int, prefix: bytes = b"") -> Steps[list[RecordData]]:
-    """As `encode_chunks`, for a message with very many elements."""
+    """The chunks of `encode_chunks`, for a message with very many elements."""
     chunks: list[RecordData] = []
     try:
         rest = yield from _stepping_writer(type(message), version)(message, [prefix], chunks, UNLIMITED)

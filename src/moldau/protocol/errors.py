@@ -1,7 +1,7 @@
 """Kafka's error codes, and the two kinds of failure that are not bugs of ours.
 
-An `ApiError` is expected and becomes a code in an answer; a `ProtocolError` means that the peer sent what no Kafka
-client sends, and its connection is closed.
+An `ApiError` is expected and becomes a code in an answer; a `ProtocolError` means that the peer sent bytes that no
+Kafka client sends, and its connection is closed.
 """
 
 from enum import IntEnum
@@ -148,7 +148,7 @@ class ErrorCode(IntEnum):
 
 
 class ApiError(Exception):
-    """An expected failure: handlers put `code` (and `message`, where the version has room) into the answer."""
+    """Error that is expected: handlers put `code` (and `message`, where the version has room) into the answer."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code, message)
@@ -160,8 +160,8 @@ class ApiError(Exception):
 
 
 class ProtocolError(Exception):
-    """The peer broke the protocol: close its connection."""
+    """Error: the peer broke the protocol, and its connection is to be closed."""
 
 
 class TooManyElements(Exception):
-    """A message has more elements, in all its arrays, than whoever reads or writes it allows at once."""
+    """Error: a message has more elements, in all its arrays, than may be read or written at once."""

@@ -1,7 +1,7 @@
 """A follower's Fetch request, version 17, written by hand.
 
-It is the only request that a follower makes, over and over. Made by the tables, one partition takes 7 us, this takes
-2.5 us. Reading the answer by hand was tried and is no faster than by its table.
+A follower sends only this request, over and over. The tables take 7 us to write one partition, this code takes 2.5 us.
+Reading the answer by hand was tried and is no faster than by its table.
 """
 
 import struct
@@ -20,7 +20,7 @@ _replica_state = struct.Struct(">BBBiqx")
 
 
 class FetchLimits(NamedTuple):
-    """What holds for every request, as long as the configuration is the same."""
+    """Limits of every request, as long as the configuration is the same."""
 
     max_wait_ms: int
     min_bytes: int
@@ -29,7 +29,7 @@ class FetchLimits(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a follower is in one partition, in the order of the bytes."""
+    """Position of a follower in one partition, in the order of the bytes."""
 
     partition: int
     current_leader_epoch: int

@@ -1,7 +1,7 @@
-"""Frames and headers: what surrounds a message on a connection.
+"""Frames and headers around the messages on a connection.
 
-A frame is four bytes of size and that many bytes. A request begins with a header whose layout depends on key and
-version; a response begins with the correlation id of its request.
+A frame is four bytes of size and as many bytes. A request begins with a header whose layout depends on key and version;
+a response begins with the correlation id of its request.
 """
 
 import struct
@@ -19,15 +19,17 @@ Frame = bytes | memoryview
 SIZE_BYTES: Final = 4
 CORRELATION_ID_POSITION: Final = 4
 REST_POSITION: Final = 8
-"""Of a request's frame: what is behind the correlation id."""
+"""Position in a request's frame behind the correlation id."""
 
 COPY_BYTES_MAX: Final = 4096
-"""Up to here a frame is copied: that costs 0.1 us, `bytes` are decoded faster, and the input is not kept alive."""
+"""Size up to which a frame is copied: that costs 0.1 us, `bytes` are decoded faster, and the input is not kept
+alive."""
 
 CLIENT_ID_POSITION: Final = 10
 
 PIECES_MAX: Final = 256
-"""A client that sends byte by byte costs memory for its bytes, not for an object each."""
+"""Pieces of a frame that are kept apart: a client that sends byte by byte costs memory for bytes, not for an object
+each."""
 
 _size = struct.Struct(">i")
 _unpack_size = _size.unpack_from
@@ -38,14 +40,14 @@ _flexible_prefix = struct.Struct(">ix")
 
 
 class RequestHeader(NamedTuple):
-    """Who asks for what. Of a key or version that is not known only the first three are read."""
+    """Header of a request. If the key or version is not known, only the first three fields are read."""
 
     api_key: int
     api_version: int
     correlation_id: int
     client_id: str | None
     body_position: int
-    """Where the request itself begins in its frame."""
+    """Position at which the request itself begins in its frame."""
 
 
 def parse_request_header(frame: Frame) -> RequestHeader:
@@ -85,8 +87,8 @@ def response_prefix(api_key: int, version: int) -> struct.Struct:
 
 
 def responder(api_key: int, version: int, elements_max: int = UNLIMITED) -> Callable[[int, Message], list[RecordData]]:
-    """Makes whole responses, size and header included, of correlation ids and messages: chunks to be sent in order.
-    Raises TooManyElements for messages with more than `elements_max`."""
+    """A function from correlation ids and messages to whole responses, size and header included: chunks to be sent in
+    order. It raises TooManyElements for messages with more than `elements_max`."""
     prefix = response_prefix(api_key, version).pack
 
     def respond(correlation_id: int, message: Message) -> list[RecordData]:
@@ -96,7 +98,7 @@ def responder(api_key: int, version: int, elements_max: int = UNLIMITED) -> Call
 
 
 def respond_in_steps(api_key: int, version: int, correlation_id: int, message: Message) -> Steps[list[RecordData]]:
-    """The same chunks, for a message with very many elements."""
+    """The chunks of a response, for a message with very many elements."""
     prefix = response_prefix(api_key, version).pack(correlation_id)
     chunks = yield from encode_chunks_in_steps(message, version, prefix)
     return _with_size(chunks)
@@ -110,10 +112,11 @@ def _with_size(chunks: list[RecordData]) -> list[RecordData]:
 
 
 class FrameReader:
-    """Cuts what arrives on a connection into frames.
+    """Cutter of a connection's input into frames.
 
     A frame that lies in one piece of input is found in its place. The pieces of one that is spread over several are
-    kept and joined when it is complete: memory grows with what has arrived, not with what was announced.
+    kept and joined when it is complete: memory grows with the bytes that have arrived, not with the size that was
+    announced.
     """
 
     __slots__ = ("_frame_bytes_max", "_missing", "_pieces")
@@ -125,11 +128,11 @@ class FrameReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """How much is held of a frame that is not complete."""
+        """The number of bytes held of a frame that is not complete."""
         return sum(map(len, self._pieces))
 
     def whole(self, data: memoryview, position: int) -> int:
-        """Where the frame stops that starts at `position`, if all of it is there; 0: `collect` it."""
+        """The end of the frame that starts at `position`, if all of it is there; 0: `collect` it."""
         end = len(data)
         body_position = position + SIZE_BYTES
         if self._pieces or body_position > end:
@@ -172,7 +175,7 @@ class FrameReader:
 
     @property
     def is_complete(self) -> bool:
-        """Whether what was collected is a frame."""
+        """Whether the bytes that were collected are a frame."""
         return self._missing == 0
 
     def take(self) -> Frame:
@@ -183,7 +186,8 @@ class FrameReader:
         return memoryview(whole)[SIZE_BYTES:] if len(whole) > SIZE_BYTES + COPY_BYTES_MAX else whole[SIZE_BYTES:]
 
     def feed(self, data: memoryview) -> Iterator[Frame]:
-        """Copies of the frames that `data` completes. Iterate to the end: a bad size raises after those before it."""
+        """Copies of the frames that `data` completes. Iterate to the end: a bad size raises after the frames before
+        it."""
         position = 0
         while position < len(data):
             stop = self.whole(data, position)

@@ -1,4 +1,4 @@
-"""Generates the function that reads one version of a message.
+"""Generator of the function that reads one version of a message.
 
 Neighbouring fields of fixed size, and the length that follows them, are one `unpack_from` straight into the slots of
 the new object. The length of a string is not compared with the frame on the spot: a slice past the end is short, the
@@ -119,7 +119,7 @@ class _Reader:
     # Structs and their fields.
 
     def struct(self, struct_type: type[Struct]) -> str:
-        """Reads a struct into a new local variable and returns its name."""
+        """Read a struct into a new local variable; returns its name."""
         made = self.source.constant("Blank", blank_type(struct_type))
         target = self.source.name("o")
         self.source.line(f"{target} = {made}()")
@@ -168,7 +168,7 @@ class _Reader:
     # Lengths.
 
     def length(self, compact: bool, code: str) -> str:
-        """Reads a length or count; the variable is negative for null."""
+        """Read a length or count; the variable is negative for null."""
         length = self.source.name("n")
         self.fixed("B" if compact else code, length)
         self.flush()
@@ -219,7 +219,7 @@ class _Reader:
                 self.items(target, name, element, count)
 
     def charge(self, count: str) -> None:
-        """Elements are counted before the first is made."""
+        """Count elements before the first is made."""
         self.source.line(f"left -= {count}")
         with self.source.block("if left < 0:"):
             self.source.line("raise TooManyElements")

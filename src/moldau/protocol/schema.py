@@ -1,6 +1,6 @@
 """Messages as tables: one class per message, and the versions are data on its fields.
 
-A field names its type on the wire, the versions that carry it and those in which it may be null; `codec` turns that
+A field names its type on the wire, the versions that carry it and those in which it may be null; `codec` turns them
 into code when a version is first used. To the type checker a `Struct` is a frozen, keyword-only dataclass in which
 every field has a default. At run time it is slots and an `__init__` compiled on first use: objects of a frozen
 dataclass take twice as long to build, and the classes must be cheap to create, as a broker starts in 150 ms.
@@ -62,7 +62,7 @@ WireType = Primitive | Array | type["Struct"]
 
 _BY_TYPE: Final = object()
 EMPTY: Final[list[Any]] = []
-"""Stands for `[]` as a default; `__init__` makes a new list of it."""
+"""Mark for `[]` as a default; `__init__` makes a new list of it."""
 
 
 @lru_cache(maxsize=1024)
@@ -125,8 +125,7 @@ def field(
     """A field that `versions` carry.
 
     `tag`: its number, for a tagged field. `ignorable`: a value that a version has no room for is dropped instead of
-    refused.
-    `compact=False`: keeps the old length prefix in flexible versions too.
+    refused. `compact=False`: the field keeps the old length prefix in flexible versions too.
     """
     return Field(wire, versions, nullable, default, tag, ignorable, compact)
 
@@ -139,7 +138,7 @@ def array(element: Primitive | type["Struct"]) -> Array:
 # No `field_specifiers`: a type checker then takes every `= field(...)` for a default, and every field has one.
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class StructType(type):
-    """Turns the rows of a class body into slots."""
+    """Metaclass that turns the rows of a class body into slots."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **facts: Any) -> "StructType":
         fields = {key: value for key, value in namespace.items() if type(value) is Field}
@@ -176,10 +175,11 @@ class Struct(metaclass=StructType):
 
 
 class Message(Struct):
-    """A request, a response, a header: what is encoded by itself.
+    """A request, a response or a header: a struct that is encoded by itself.
 
-    `versions` is what the table describes (first, last), `flexible` the first version with compact lengths and
-    tagged fields (KIP-482). What a broker serves is in `apis`. `api_key` is -1 for what is not a request or a response.
+    `versions` is the range that the table describes (first, last), `flexible` the first version with compact lengths
+    and tagged fields (KIP-482). The versions that a broker serves are in `apis`. `api_key` is -1 for a message that is
+    neither a request nor a response.
     """
 
     api_key: ClassVar[int]
@@ -189,7 +189,7 @@ class Message(Struct):
     def __init_subclass__(
         cls, *, api_key: int = -1, versions: tuple[int, int] | None = None, flexible: int | None = None
     ) -> None:
-        """A subclass that says nothing, such as the type of what was read, is the same message."""
+        """Take the table's key and versions; a subclass without any, such as that of a reader, is the same message."""
         if versions is not None:
             cls.api_key = api_key
             cls.versions = versions
@@ -197,7 +197,7 @@ class Message(Struct):
 
 
 def compile_init(cls: type[Struct]) -> Callable[..., None]:
-    """A plain `__init__`: every field optional, by position or by name."""
+    """Compile a plain `__init__`: every field is optional, by position or by name."""
     scope: dict[str, Any] = {"EMPTY": EMPTY}
     parameters, lines = ["self"], []
     for name, row in cls.__fields__.items():

@@ -1,4 +1,4 @@
-"""Writing Python source line by line: what the two generators share."""
+"""Python source, written line by line: the part that the two generators share."""
 
 import struct
 from collections.abc import Callable, Iterator
@@ -9,14 +9,14 @@ from moldau.protocol.errors import ProtocolError
 from moldau.protocol.schema import Array, Field, Primitive, Struct
 
 VARINT_BYTES_MAX: Final = 5
-"""An unsigned varint is a 32-bit number, seven bits to the byte."""
+"""Bytes of an unsigned varint at most: a 32-bit number, seven bits to the byte."""
 
 
 TAGS_MAX: Final = 1000
 """Tagged fields of one struct. Kafka's own messages have less than ten of them."""
 
 ELEMENTS_BETWEEN_STEPS: Final = 256
-"""What a codec that works in steps does before it gives way: 0.1 to 0.3 ms (measured, 3.11)."""
+"""Elements after which a codec that works in steps gives way: 0.1 to 0.3 ms (measured, 3.11)."""
 
 
 class Source:
@@ -33,7 +33,7 @@ class Source:
 
     @contextmanager
     def block(self, opening: str) -> Iterator[None]:
-        """`opening` ends in a colon; what is written inside is indented."""
+        """Write a block whose `opening` ends in a colon; lines written inside are indented."""
         self.line(opening)
         self._indent += 1
         yield
@@ -69,7 +69,7 @@ def tagged_in(struct_type: type[Struct], version: int) -> list[tuple[str, Field]
 
 
 def smallest(wire: Primitive | type[Struct], version: int, flexible: bool) -> int:
-    """The fewest bytes a value can take, at least one: what a count is checked against."""
+    """The fewest bytes that a value can take, at least one: a count is checked against it."""
     if isinstance(wire, Primitive):
         return wire.size or (1 if flexible else 4 if wire.name != "string" else 2)
     size = int(flexible)
@@ -109,7 +109,7 @@ def read_rest(buffer: Any, position: int, first: int) -> tuple[int, int]:
 
 
 def read_tag_count(buffer: Any, position: int) -> tuple[int, int]:
-    """How many tagged fields follow, and the position of the first."""
+    """The number of tagged fields that follow, and the position of the first."""
     count, position = read_varint(buffer, position)
     if count > TAGS_MAX:
         raise ProtocolError(f"{count} tagged fields in one place; {TAGS_MAX} are allowed")
@@ -117,7 +117,7 @@ def read_tag_count(buffer: Any, position: int) -> tuple[int, int]:
 
 
 def skip_tags(buffer: Any, position: int) -> tuple[int, int]:
-    """How many tagged fields, all unknown, were in a section, and the position after it."""
+    """The number of tagged fields, all unknown, in a section, and the position after it."""
     count, position = read_tag_count(buffer, position)
     for _ in range(count):
         _, position = read_varint(buffer, position)
@@ -143,5 +143,5 @@ def write_varint(value: int) -> bytes:
 
 
 def packer(code: str) -> struct.Struct:
-    """Kafka's numbers are big-endian."""
+    """Packer of a big-endian number, as all of Kafka's are."""
     return struct.Struct(">" + code)

@@ -1,7 +1,7 @@
-"""Generates the function that writes one version of a message.
+"""Generator of the function that writes one version of a message.
 
-It collects pieces in a list: neighbouring fields of fixed size are one `pack`, everything up to the next loop or
-branch is one `+=`. At a records field the pieces so far become a chunk and the records the next one, uncopied.
+That function collects pieces in a list: neighbouring fields of fixed size are one `pack`, everything up to the next
+loop or branch is one `+=`. At a records field the pieces so far become a chunk and the records the next one, uncopied.
 """
 
 import struct
@@ -56,7 +56,7 @@ class _Writer:
     # Pieces.
 
     def fixed(self, code: str, expression: str = "") -> None:
-        """A value of fixed size; `x` packs a zero byte and takes no value."""
+        """Write a value of fixed size; `x` packs a zero byte and takes no value."""
         self._run.append((code, expression))
 
     def piece(self, expression: str) -> None:
@@ -138,7 +138,7 @@ class _Writer:
     # Lengths.
 
     def length(self, length: str, compact: bool, code: str) -> None:
-        """`length` is a variable, negative for null."""
+        """Write a length: `length` is a variable, negative for null."""
         if compact:
             self.piece(f"sizes[{length}] if {length} < 127 else varint({length} + 1)")
         else:
@@ -214,7 +214,7 @@ class _Writer:
                     self.step()
 
     def step(self) -> None:
-        """Give way now and then; by the way the small pieces become one, which takes a fifth of their memory."""
+        """Give way now and then; the small pieces become one on the way, which takes a fifth of their memory."""
         self.source.line("due -= 1")
         with self.source.block("if not due:"):
             self.source.line(f"due = {ELEMENTS_BETWEEN_STEPS}")
@@ -253,7 +253,7 @@ class _Writer:
         self.source.line(f"{self.out} += {tagged}")
 
     def redirected(self, out: str, value: str, row: Field) -> None:
-        """Writes a value to another list than the message's."""
+        """Write a value to another list than the message's."""
         outer, self.out = self.out, out
         self.value(value, row)
         self.flush()
