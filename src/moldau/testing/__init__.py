@@ -33,7 +33,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Imported when asked for: the plugin is loaded in every test run, and most of them need no broker."""
+    """The name's object, imported when asked for: the plugin is loaded in every test run, and most need no broker."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

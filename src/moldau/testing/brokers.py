@@ -1,4 +1,4 @@
-"""Brokers that live in the process of a test."""
+"""Brokers that live in the process of a test: in its event loop, or in threads with loops of their own."""
 
 import asyncio
 import shutil
@@ -31,7 +31,7 @@ class BrokerInLoop:
     def __init__(
         self, data: str | Path, properties: Mapping[str, str] | None = None, *, files: Files | None = None
     ) -> None:
-        """`files`: the machine's own unless given."""
+        """Make the broker, over the machine's own `files` unless others are given."""
         self.data = str(data)
         self._files = files
         (port,) = free_ports(1)
@@ -52,7 +52,7 @@ class BrokerInLoop:
 
     @property
     def bootstrap(self) -> str:
-        """What clients take as `bootstrap.servers`."""
+        """The addresses for a client's `bootstrap.servers`."""
         return self.broker.addresses[0].rpartition("/")[2]
 
     async def start(self) -> None:
@@ -70,12 +70,12 @@ class BrokerInLoop:
         await broker.stop()
 
     async def kill(self) -> None:
-        """Leave everything as `kill -9` would."""
+        """End the broker as `kill -9` would, and leave everything as it is."""
         broker, self._broker = self.broker, None
         await broker.abort()
 
     def _keep_address(self) -> None:
-        """After a restart clients find the broker at the same address."""
+        """Keep the address, so that clients find the broker there after a restart."""
         self._properties["listeners"] = ",".join(self.broker.addresses)
 
 
@@ -91,7 +91,7 @@ class BrokerInThread:
 
     @property
     def bootstrap(self) -> str:
-        """What clients take as `bootstrap.servers`."""
+        """The addresses for a client's `bootstrap.servers`."""
         return self._inner.bootstrap
 
     @property
@@ -115,11 +115,11 @@ class BrokerInThread:
 
     @property
     def watchdog(self) -> Watchdog | None:
-        """Who knows when the broker's event loop stood still, unless `loop.watchdog.enable` is false."""
+        """The watchdog that knows when the broker's event loop stood still; None if `loop.watchdog.enable` is false."""
         return self._inner.broker.watchdog
 
     def on_image(self, listener: Callable[[ClusterImage], None]) -> Callable[[], None]:
-        """Call `listener`, in the broker's thread, with every new image. Returns what ends it."""
+        """Call `listener`, in the broker's thread, with every new image. Returns a function that ends this."""
         metadata = self._inner.broker.services.metadata
 
         async def subscribe() -> Callable[[], None]:
@@ -150,7 +150,7 @@ class BrokerInThread:
         self._end(self._inner.stop)
 
     def kill(self) -> None:
-        """Leave everything as `kill -9` would."""
+        """End the broker as `kill -9` would, and leave everything as it is."""
         self._end(self._inner.kill)
 
     def _end(self, how: Callable[[], Coroutine[None, None, None]]) -> None:
@@ -188,7 +188,8 @@ def broker(properties: Mapping[str, str] | None = None, data: str | Path | None 
 async def async_broker(
     properties: Mapping[str, str] | None = None, data: str | Path | None = None
 ) -> AsyncIterator[BrokerInLoop]:
-    """The same in the running event loop."""
+    """A running broker in the running event loop; its data is removed afterwards unless `data` says where to keep
+    it."""
     with directory_for(data) as directory:
         running = BrokerInLoop(directory, properties)
         await running.start()
@@ -200,7 +201,7 @@ async def async_broker(
 
 @contextmanager
 def directory_for(data: str | Path | None) -> Iterator[str]:
-    """`data`, or a temporary directory that goes afterwards."""
+    """`data`, or a temporary directory that is removed afterwards."""
     if data is not None:
         yield str(data)
         return

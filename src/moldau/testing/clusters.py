@@ -15,7 +15,7 @@ WAIT_S = 30.0
 
 
 class ClusterInThread:
-    """Brokers with the ids 1, 2, 3 ...; they are named by these."""
+    """Brokers with the ids 1, 2, 3 ...; methods take these numbers."""
 
     def __init__(
         self,
@@ -43,23 +43,23 @@ class ClusterInThread:
 
     @property
     def bootstrap(self) -> str:
-        """What clients take as `bootstrap.servers`: all that run."""
+        """The addresses of all running brokers, for a client's `bootstrap.servers`."""
         return ",".join(self.brokers[number].bootstrap for number in self.running)
 
     def start(self, number: int) -> None:
-        """At the address that it had before."""
+        """Start a broker at the address that it had before."""
         self.brokers[number].start()
 
     def stop(self, number: int) -> None:
-        """Shut down cleanly."""
+        """Stop a broker cleanly."""
         self.brokers[number].stop()
 
     def kill(self, number: int) -> None:
-        """Leave it as `kill -9` would: nothing handed over, nothing noted."""
+        """End a broker as `kill -9` would: nothing is handed over, nothing is written."""
         self.brokers[number].kill()
 
     def wait(self, condition: Callable[[ClusterImage], bool], timeout_s: float = WAIT_S) -> ClusterImage:
-        """Until every running broker knows of a cluster for which `condition` holds; what the first of them knows."""
+        """Wait until `condition` holds for the image of every running broker; returns the image of the first."""
         changed = threading.Event()
         deadline = time.monotonic() + timeout_s
         with ExitStack() as watching:

@@ -1,8 +1,8 @@
-"""What holds of a cluster whatever was done to it: functions from what was seen to what is wrong with it.
+"""Invariants of a cluster that hold whatever was done to it: functions from observations to violations.
 
-Law: each returns one line per violation and nothing when all is well; none of them knows how the cluster was hurt.
-What clients and watchers saw is a history; what a broker kept is read from its directory once it has stopped.
-A record carries who sent it and as which of its sender's (`label`): so it is known again wherever it turns up.
+Law: each returns one line per violation and nothing if there is none; none of them knows how the cluster was hurt. The
+observations of clients and watchers are a history; the logs of a broker are read from its directory once it has
+stopped. A record carries its sender and its number there (`label`): so it is recognised wherever it turns up.
 """
 
 from collections import Counter, defaultdict
@@ -16,7 +16,7 @@ from moldau.records.batch import iter_records, read_header, split_batches
 
 NO_LEADER = -1
 EXAMPLES_MAX = 5
-"""Of one kind of violation: a lost log is not a thousand lines."""
+"""Lines for one kind of violation: a lost log is not a thousand lines."""
 
 
 class Sent(NamedTuple):
@@ -37,11 +37,11 @@ class Kept(NamedTuple):
     producer: str
     number: int
     epoch: int = -1
-    """The producer's, if it was read from a log."""
+    """The epoch of the producer, if the record was read from a log."""
 
 
 class Batch(NamedTuple):
-    """A batch of a log, offsets from `base_offset` up to, but without, `next_offset`."""
+    """A batch of a log, with offsets from `base_offset` up to, but not including, `next_offset`."""
 
     base_offset: int
     next_offset: int
@@ -58,14 +58,14 @@ class StateSeen(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """How long something took to work again; None: it never did."""
+    """Time that something took to work again; None: it never did."""
 
     what: str
     seconds: float | None
 
 
 def label(producer: str, number: int) -> bytes:
-    """What a record's value starts with; a space and anything may follow."""
+    """The start of a record's value; a space and anything may follow."""
     return f"{producer}/{number}".encode()
 
 
@@ -79,7 +79,8 @@ def read_label(value: bytes) -> tuple[str, int]:
 
 
 def read_log(directory: Path) -> list[Batch]:
-    """All batches of a partition's directory, each with its checksum right; a torn end is what a crash leaves."""
+    """All batches of a partition's directory, each with a right checksum; a torn end, as a crash leaves it, is left
+    out."""
     data = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
     return [
         Batch(header.base_offset, header.next_offset, bytes(view))
@@ -88,7 +89,7 @@ def read_log(directory: Path) -> list[Batch]:
 
 
 def read_high_watermarks(directory: Path) -> dict[TopicPartition, int]:
-    """As the broker of this data directory noted them last."""
+    """The high watermarks that the broker of this data directory checkpointed last."""
     rows = parse_lines((directory / "replication-offset-checkpoint").read_bytes())
     return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in rows}
 
@@ -104,7 +105,7 @@ def records_of(partition: TopicPartition, batches: Iterable[Batch]) -> Iterator[
 
 
 def lost(sent: Iterable[Sent], log: Iterable[Kept]) -> list[str]:
-    """Acknowledged records that are not in the log where they were said to be."""
+    """Acknowledged records that are not in the log at the offset of their acknowledgement."""
     kept = {(record.partition, record.offset): record for record in log}
     return _some(
         f"{_name(record)} was acknowledged at {record.partition}@{record.offset}, where the log has "
@@ -116,7 +117,7 @@ def lost(sent: Iterable[Sent], log: Iterable[Kept]) -> list[str]:
 
 
 def duplicated(log: Iterable[Kept]) -> list[str]:
-    """Records that are in a partition more than once, in one epoch of their producer: a broker must know them again."""
+    """Records that are in a partition more than once, in one epoch of their producer: a broker must recognise them."""
     counts = Counter((record.partition, record.producer, record.number, record.epoch) for record in log)
     return _some(
         f"{producer}/{number} is in {partition} {count} times"
@@ -126,12 +127,14 @@ def duplicated(log: Iterable[Kept]) -> list[str]:
 
 
 def sent_again(log: Iterable[Kept]) -> list[str]:
-    """Records that their producer sent again in a new epoch, though they were there: no broker can know them then.
+    """Records that their producer sent again in a new epoch, though they were there: no broker can recognise them then.
 
     librdkafka may do so when a partition's leader changes (its issue 4953).
     """
     return [
-        f"{_name(record)} was sent again in epoch {record.epoch}" for is_first, record in _told(log) if not is_first
+        f"{_name(record)} was sent again in epoch {record.epoch}"
+        for is_first, record in _first_copies(log)
+        if not is_first
     ]
 
 
@@ -139,7 +142,7 @@ def reordered(log: Iterable[Kept]) -> list[str]:
     """Records of one producer that stand behind later ones of the same producer in a partition."""
     last: dict[tuple[TopicPartition, str], int] = {}
     wrong = []
-    for is_first, record in _told(log):
+    for is_first, record in _first_copies(log):
         key = (record.partition, record.producer)
         if is_first and record.number < last.get(key, -1):
             wrong.append(f"{_name(record)} at {record.partition}@{record.offset} stands behind number {last[key]}")
@@ -147,7 +150,7 @@ def reordered(log: Iterable[Kept]) -> list[str]:
     return _some(wrong)
 
 
-def _told(log: Iterable[Kept]) -> Iterator[tuple[bool, Kept]]:
+def _first_copies(log: Iterable[Kept]) -> Iterator[tuple[bool, Kept]]:
     """Each record, and whether it is the first of its copies that were sent in different epochs."""
     epochs: dict[tuple[TopicPartition, str, int], int] = {}
     for record in log:
@@ -167,7 +170,7 @@ def vanished(seen: Iterable[Kept], log: Iterable[Kept]) -> list[str]:
 
 
 def unread(sent: Iterable[Sent], seen: Iterable[Kept]) -> list[str]:
-    """Acknowledged records that were never given to whoever read everything."""
+    """Acknowledged records that were never given to a consumer that read everything."""
     read = {(record.partition, record.offset) for record in seen}
     return _some(
         f"{_name(record)} at {record.partition}@{record.offset} was never read"
@@ -190,7 +193,8 @@ def read_out_of_order(seen: Iterable[Kept]) -> list[str]:
 def different_replicas(
     partition: TopicPartition, copies: Mapping[int, Sequence[Batch]], high_watermark: int
 ) -> list[str]:
-    """Replicas whose bytes below the high watermark differ. Where they begin may: retention is each one's own."""
+    """Replicas whose bytes below the high watermark differ. Their first offsets may differ: each has its own
+    retention."""
     filled = [batches for batches in copies.values() if batches]
     start = max((batches[0].base_offset for batches in filled), default=0)
     parts = {
@@ -234,7 +238,7 @@ def impossible_states(states: Iterable[StateSeen]) -> list[str]:
 
 
 def slow(waits: Iterable[Wait], bound_s: float) -> list[str]:
-    """What did not work again in time."""
+    """Parts of the cluster that did not work again in time."""
     return _some(
         f"{wait.what} took {'for ever' if wait.seconds is None else f'{wait.seconds:.1f} s'}, not {bound_s:g} s"
         for wait in waits

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 TOPIC_NAME_CHARACTERS_MAX = 200
-"""Kafka takes 249; a test may want to append something."""
+"""Length of a topic's name: Kafka takes 249 characters, and a test may want to append something."""
 
 _topic_numbers = count(1)
 

@@ -1,7 +1,7 @@
 """Ports for brokers that go down and come back.
 
-They lie below the range from which the kernel takes those of outgoing connections: while a broker is down nobody gets
-its port by accident, and a client that tries to reach it does not reach itself.
+The law: they lie below the range from which the kernel takes the ports of outgoing connections. While a broker is down
+nobody gets its port by accident, and a client that tries to reach it does not reach itself.
 """
 
 import random

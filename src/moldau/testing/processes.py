@@ -1,4 +1,5 @@
-"""Brokers as processes of their own, `moldau serve` with a properties file each: for what only a process shows.
+"""Brokers as processes of their own, `moldau serve` with a properties file each, for behaviour that only a process
+shows.
 
 They can be killed, stopped and continued as a whole; their CPU and memory are the kernel's own figures.
 """
@@ -30,7 +31,8 @@ class BrokerProcess:
     """One broker; its file, its data and its log outlive the process."""
 
     def __init__(self, directory: Path, properties: Mapping[str, str], name: str = "") -> None:
-        """`directory` gets `NAME.properties` and `NAME.log`; NAME is the broker's id unless given."""
+        """Make the broker; `directory` gets `NAME.properties` and `NAME.log`, and NAME is the broker's id unless
+        given."""
         self.properties = dict(properties)
         name = name or f"broker-{properties['broker.id']}"
         self.file = directory / f"{name}.properties"
@@ -48,12 +50,12 @@ class BrokerProcess:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients find it, also while it is down."""
+        """The address of the broker, also while it is down."""
         return self.properties["listeners"].partition(",")[0].rpartition("/")[2]
 
     @property
     def log(self) -> str:
-        """What all its processes have logged."""
+        """The log of all its processes so far."""
         return self._log_file.read_text(errors="replace")
 
     @property
@@ -67,7 +69,7 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Begin, and wait until it serves."""
+        """Start the process, and wait until it serves."""
         self.begin()
         self.wait_until_ready()
 
@@ -96,7 +98,7 @@ class BrokerProcess:
         self._reap()
 
     def sigstop(self) -> None:
-        """The whole process hangs, for sure when this returns; the kernel still takes its connections."""
+        """Stop the whole process by SIGSTOP, for sure when this returns; the kernel still takes its connections."""
         self._signal(signal.SIGSTOP)
         if self.is_running:
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -105,7 +107,8 @@ class BrokerProcess:
         self._signal(signal.SIGCONT)
 
     def terminate(self) -> int:
-        """A clean stop: its exit code. One that does not stop in time is killed, and that is an error."""
+        """Stop the process cleanly; returns its exit code. A process that does not stop in time is killed, which is an
+        error."""
         self._signal(signal.SIGTERM)
         try:
             return self._reap()
@@ -114,7 +117,7 @@ class BrokerProcess:
             raise
 
     def cpu_s(self) -> float:
-        """CPU seconds, user and system, of the present process and its children that have ended."""
+        """CPU seconds, user and system, of the present process and of its children that have ended."""
         after_name = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return sum(map(int, after_name[11:15])) / _TICKS_PER_S
 
@@ -180,14 +183,14 @@ class ClusterOfProcesses:
         return self.brokers[number]
 
     def start(self) -> None:
-        """All at once, and wait for all."""
+        """Start all brokers at once, and wait for all."""
         for broker in self.brokers.values():
             broker.begin()
         for broker in self.brokers.values():
             broker.wait_until_ready()
 
     def stop(self) -> dict[int, int]:
-        """Stop all that run, one after the other: their exit codes."""
+        """Stop all running brokers, one after the other; returns their exit codes."""
         return {number: broker.terminate() for number, broker in self.brokers.items() if broker.is_running}
 
     def kill(self) -> None:
@@ -218,7 +221,7 @@ def processes(
     zookeeper: Mapping[int, str] | str | None = None,
     links: Links | None = None,
 ) -> Iterator[ClusterOfProcesses]:
-    """A cluster that is up; whatever is left of it is killed in the end."""
+    """A running cluster; its processes that are left are killed in the end."""
     with ClusterOfProcesses(directory, brokers, properties, zookeeper=zookeeper, links=links) as made:
         made.start()
         yield made

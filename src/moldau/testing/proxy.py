@@ -23,11 +23,11 @@ CHUNK_BYTES = 65_536
 _HEAD = Struct(">ihhih")  # size, api key, version, correlation id, length of the client id
 _PEER = re.compile(r"broker-(\d+)-")
 UNKNOWN = "?"
-"""Who opens a connection without saying which broker it is. Its links can be cut as well."""
+"""Name for a client that opens a connection without saying which broker it is. Its links can be cut as well."""
 
 
 class _Link:
-    """What everything from one to another goes through."""
+    """Link that all bytes from one broker to another go through."""
 
     def __init__(self) -> None:
         self.is_open = asyncio.Event()
@@ -51,11 +51,12 @@ class Links:
     # --- the places
 
     def open(self, to: str, *, source: str | None = None) -> int:
-        """The port of a new proxy in front of `to`; `source` is who connects there, if only one does."""
+        """The port of a new proxy in front of `to`; `source` is the client that connects there, if there is only
+        one."""
         return self._run(self._open(to, source))
 
     def point(self, to: str, port: int, host: str = HOST) -> None:
-        """Where `to` really listens."""
+        """Set the address at which `to` really listens."""
         self._targets[to] = (host, port)
 
     def close(self) -> None:
@@ -67,11 +68,11 @@ class Links:
     # --- the trouble
 
     def cut(self, source: str, to: str) -> None:
-        """Nothing passes on connections that `source` opened, or opens, to `to`."""
+        """Let nothing pass on connections that `source` opened, or opens, to `to`."""
         self._call(lambda link: link.is_open.clear(), source, to)
 
     def heal(self, source: str, to: str) -> None:
-        """No cut and no delay any more."""
+        """End cuts and delays."""
         self._call(_heal, source, to)
 
     def heal_all(self) -> None:
@@ -79,11 +80,11 @@ class Links:
             self.heal(source, to)
 
     def delay(self, source: str, to: str, milliseconds: float) -> None:
-        """Every piece takes this much longer, each way."""
+        """Delay every piece by this much, each way."""
         self._call(lambda link: setattr(link, "delay_s", milliseconds / 1000), source, to)
 
     def break_(self, source: str, to: str) -> None:
-        """End the connections that there are."""
+        """End the open connections."""
         self._call(_break, source, to)
 
     def _call(self, work: Any, source: str, to: str) -> None:
@@ -122,7 +123,7 @@ class Links:
     async def _serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, to: str, source: str | None
     ) -> None:
-        """One connection, from its first byte to its end."""
+        """Serve one connection, from its first byte to its end."""
         first = b""
         with suppress(OSError, asyncio.IncompleteReadError, ValueError):
             if source is None:
@@ -143,7 +144,7 @@ class Links:
 
 
 async def _both(*pumps: Coroutine[Any, Any, None]) -> None:
-    """Until either direction has ended."""
+    """Copy both ways until either direction has ended."""
     tasks = [asyncio.ensure_future(pump) for pump in pumps]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -164,7 +165,7 @@ async def _pump(link: _Link, reader: asyncio.StreamReader, writer: asyncio.Strea
 
 
 async def _first_bytes(reader: asyncio.StreamReader) -> bytes:
-    """The first request as far as its client id."""
+    """The first request up to its client id."""
     head = await reader.readexactly(_HEAD.size)
     length = _HEAD.unpack(head)[-1]
     return head + await reader.readexactly(max(0, length))
