@@ -16,7 +16,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the subcommand that the first argument names; the exit code."""
+    """Run the subcommand that the first argument names; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = arguments[0] if arguments else "--help"
     if name in COMMANDS:

@@ -1,4 +1,4 @@
-"""What the tools share: the way to a cluster, Kafka's manner of passing properties, and errors in one line."""
+"""Common parts of the tools: the way to a cluster, Kafka's manner of passing properties, and errors in one line."""
 
 import argparse
 import logging
@@ -23,7 +23,7 @@ EXIT_INTERRUPTED = 130
 
 
 class ToolError(Exception):
-    """The command cannot do what was asked; the message is one line that says what to do."""
+    """Error: the command cannot do its work; the message is one line that says what to do."""
 
 
 def parser(command: str, description: str) -> argparse.ArgumentParser:
@@ -40,7 +40,7 @@ def parser(command: str, description: str) -> argparse.ArgumentParser:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1 on, as an option's value."""
+    """A whole number from 1 on, from an option's text."""
     number = int(text) if text.strip().lstrip("+-").isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
@@ -48,7 +48,7 @@ def positive(text: str) -> int:
 
 
 def add_client_options(made: argparse.ArgumentParser, config_option: str, *property_options: str) -> None:
-    """A file of client properties and single ones, under the names that Kafka's tool has for them."""
+    """Add the options for a file of client properties and for single ones, under the names of Kafka's tool."""
     made.add_argument(
         "--command-config",
         config_option,
@@ -77,7 +77,7 @@ def client_settings(options: argparse.Namespace, defaults: dict[str, Any]) -> di
 
 
 def _silent_logger() -> logging.Logger:
-    """For librdkafka: what matters comes back as an error."""
+    """A logger without output, for librdkafka: errors that matter come back as such."""
     logger = logging.getLogger("moldau.librdkafka")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
@@ -103,12 +103,12 @@ def pairs(items: Iterable[str]) -> dict[str, str]:
 
 
 def is_true(properties: dict[str, str], name: str, default: bool = False) -> bool:
-    """A yes-or-no property, as Java reads it."""
+    """Whether a yes-or-no property is set, as Java reads it."""
     return properties.get(name, str(default)).strip().lower() == "true"
 
 
 def ensure_reachable(bootstrap: str) -> None:
-    """Knock at the brokers first: librdkafka alone would try for a long time without a word."""
+    """Connect to the brokers first: librdkafka alone would try for a long time without a word."""
     reasons = []
     for address in bootstrap.split(","):
         try:
@@ -133,7 +133,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 def run(work: Callable[[], int]) -> int:
-    """Do `work`; turn what goes wrong into one line and an exit code."""
+    """Do `work`; an error becomes one line and an exit code."""
     try:
         code = work()
         sys.stdout.flush()

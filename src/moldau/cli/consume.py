@@ -28,7 +28,7 @@ _TIMESTAMP_NAMES = {TIMESTAMP_CREATE_TIME: "CreateTime", TIMESTAMP_LOG_APPEND_TI
 
 
 def main(argv: Sequence[str]) -> int:
-    """The exit code."""
+    """Run the command; returns the exit code."""
     options = _parse(argv)
     return run(lambda: _run(options, sys.stdout.buffer))
 
@@ -123,7 +123,7 @@ def _positions(consumer: Consumer, options: argparse.Namespace) -> list[TopicPar
 
 
 def _batches(consumer: Consumer, timeout_ms: int | None, limit: int | None) -> Iterator[list[Message]]:
-    """Records as they come, until `limit` of them have come or none has for `timeout_ms`."""
+    """Batches of records as they come, until `limit` records have come or none has for `timeout_ms`."""
     left = sys.maxsize if limit is None else limit
     last = time.monotonic()
     while left > 0:
@@ -137,7 +137,7 @@ def _batches(consumer: Consumer, timeout_ms: int | None, limit: int | None) -> I
 
 
 def _next_batch(consumer: Consumer, size: int) -> list[Message]:
-    """What is there, without waiting for a full batch."""
+    """The records that are there, without waiting for a full batch."""
     first = consumer.poll(POLL_S)
     if first is None:
         return []
@@ -161,7 +161,7 @@ _PASSING_ERRORS = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaErr
 
 
 class Formatter:
-    """One record, one line, in Kafka's order: timestamp, partition, offset, headers, key, value."""
+    """Formatter of one record as one line, in Kafka's order: timestamp, partition, offset, headers, key, value."""
 
     def __init__(self, properties: dict[str, str]) -> None:
         self._prints = {

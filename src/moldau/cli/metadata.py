@@ -1,4 +1,4 @@
-"""Which partitions a topic has, asked of the cluster."""
+"""Partitions of a topic, asked of the cluster."""
 
 import time
 

@@ -27,7 +27,7 @@ LOOK_S = 0.1
 
 
 def main(argv: Sequence[str]) -> int:
-    """The exit code."""
+    """Run the command; returns the exit code."""
     options = _parser().parse_args(argv)
     return run(lambda: _guarded(options))
 
@@ -117,7 +117,7 @@ def _add_redrive(commands: Any) -> None:
 
 
 def _guarded(options: argparse.Namespace) -> int:
-    """Every expected failure in words: as one line, or one for each problem of the file."""
+    """Run the command, and print every expected failure: as one line, or one for each problem of the file."""
     try:
         code: int = options.act(options)
         return code
@@ -125,15 +125,15 @@ def _guarded(options: argparse.Namespace) -> int:
         if (error.name or "moldau").startswith("moldau"):
             raise
         raise ToolError(f"pipelines need the package {error.name!r}: {INSTALL}") from error
-    except _told_errors() as error:
+    except _expected_errors() as error:
         if options.debug:
             traceback.print_exc()
         sys.stderr.write(_in_lines(error))
         return EXIT_FAILED
 
 
-def _told_errors() -> tuple[type[Exception], ...]:
-    """Those whose message is for the user."""
+def _expected_errors() -> tuple[type[Exception], ...]:
+    """Classes of errors whose message is for the user."""
     from moldau.pipelines.file.problems import PipelineError
     from moldau.pipelines.run.redrive import RedriveError
     from moldau.pipelines.run.runner import RunFailed
@@ -169,7 +169,7 @@ def _spec(options: argparse.Namespace, ask: bool = False) -> "PipelineSpec":
 
 
 def _checked(options: argparse.Namespace) -> "PipelineSpec":
-    """The spec, after all that can be found out without Spark."""
+    """The spec, after all checks that need no Spark."""
     _need_spark()
     return _sound(_spec(options, ask=True))
 

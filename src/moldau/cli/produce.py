@@ -26,7 +26,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def main(argv: Sequence[str]) -> int:
-    """The exit code."""
+    """Run the command; returns the exit code."""
     options = _parser().parse_args(argv)
     return run(lambda: _run(options, sys.stdin.buffer))
 
@@ -81,7 +81,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 class InputRecord(NamedTuple):
-    """What one line says."""
+    """The parts of one line."""
 
     key: bytes | None
     value: bytes | None
@@ -89,7 +89,7 @@ class InputRecord(NamedTuple):
 
 
 class LineReader:
-    """Splits a line into headers, key and value as the properties ask."""
+    """Reader that splits a line into headers, key and value as the properties ask."""
 
     def __init__(self, properties: dict[str, str]) -> None:
         self._parses_key = is_true(properties, "parse.key")
@@ -138,7 +138,7 @@ class LineReader:
 
 
 class _Sender:
-    """Hands records to librdkafka, waiting while its queue is full, and tells of each one that failed."""
+    """Sender that hands records to librdkafka, waits while its queue is full, and prints each that failed."""
 
     def __init__(self, settings: dict[str, Any], topic: str, partition: int) -> None:
         self.failures = 0
@@ -174,7 +174,7 @@ class _Sender:
         return True
 
     def _on_error(self, error: KafkaError) -> None:
-        """Others pass: librdkafka connects again by itself."""
+        """Note an error that is fatal; after any other librdkafka connects again by itself."""
         if error.fatal():
             self._fatal = error
 

@@ -1,4 +1,4 @@
-"""`moldau topics`: what kafka-topics does, with the same options; also as `moldau topics create NAME`."""
+"""`moldau topics`: the work of kafka-topics, with the same options; also as `moldau topics create NAME`."""
 
 import argparse
 import re
@@ -31,7 +31,7 @@ ACTIONS = ("list", "create", "describe", "alter", "delete")
 
 
 def main(argv: Sequence[str]) -> int:
-    """The exit code."""
+    """Run the command; returns the exit code."""
     options = _parse(argv)
     return run(lambda: _run(options))
 
@@ -168,7 +168,7 @@ def _finish(futures: dict[str, Any]) -> None:
 
 
 def _assignment(text: str | None) -> list[list[int]]:
-    """Kafka's form: brokers of a partition joined by colons, partitions by commas."""
+    """The replicas of each partition from Kafka's form: brokers joined by colons, partitions by commas."""
     if text is None:
         return []
     try:
@@ -232,5 +232,5 @@ def _say(line: str) -> None:
 
 
 def _kafka_id(topic_id: object) -> str:
-    """Kafka writes ids in base64 for URLs; librdkafka in plain base64."""
+    """The id as Kafka writes it, in base64 for URLs; librdkafka writes plain base64."""
     return str(topic_id).replace("+", "-").replace("/", "_")
