@@ -80,7 +80,7 @@ def test_figures_are_those_of_the_last_batch_and_rows_of_all() -> None:
     changes: dict[str, Any] = {"stateOperators": operators, "eventTime": event_time, "sources": sources}
     progress.progressed(told(batch=1, rows=5, **changes))
     progress.progressed(told(batch=2, rows=5, processedRowsPerSecond=float("nan"), **changes))
-    [figures] = progress.told()
+    [figures] = progress.as_status()
     assert figures == {
         "name": "visits.table",
         "state": "running",
@@ -106,7 +106,7 @@ def test_a_query_ends_or_fails(failed: bool, state: str) -> None:
     progress.idle("2")
     progress.terminated("1", failed)
     progress.terminated("unknown", True)
-    assert [each["state"] for each in progress.told()] == [state, "idle"]
+    assert [each["state"] for each in progress.as_status()] == [state, "idle"]
     assert progress.ended == {"visits.table"}
 
 

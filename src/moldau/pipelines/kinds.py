@@ -1,4 +1,4 @@
-"""What a kind of source, format or sink must be able to do, and the list of those there are.
+"""Kinds of sources, formats and sinks: the protocol of each, and the list of all.
 
 Modules are imported when a pipeline names them: a pipeline without MongoDB needs no MongoDB client.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What reading and writing need to know of the run. `storage` is the pipeline's, or a replay's own."""
+    """Facts about the run for reading and writing. `storage` is the pipeline's, or a replay's own."""
 
     spark: "SparkSession"
     pipeline: PipelineSpec
@@ -30,7 +30,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A source opened: its rows, and those that could not be decoded (None: the source has none).
+    """An open source: its rows, and the records that could not be decoded (None: the source has none).
 
     `bad` has the columns key, value, headers, topic, partition, offset, timestamp (Spark's for Kafka) and `reason`.
     """
@@ -40,15 +40,16 @@ class Reading:
 
 
 class SourceKind(Protocol):
-    """`options[0]` is the key that names the kind in a file, e.g. `topic: visits`."""
+    """Kind of source. `options[0]` is the key that names it in a file, e.g. `topic: visits`."""
 
     options: tuple[Option, ...]
 
     def check(self, source: SourceSpec, pipeline: PipelineSpec) -> Iterator[Problem]:
-        """What the options do not show: combinations, and topics or tables that are not there. Starts no Spark."""
+        """Problems that the options alone do not show: combinations, and topics or tables that are not there. Starts no
+        Spark."""
 
     def read(self, source: SourceSpec, context: Context) -> Reading:
-        """Open it: a streaming data frame, or a static one if the source is read as a table."""
+        """Open the source: a streaming data frame, or a static one if it is read as a table."""
 
 
 class FormatKind(Protocol):
@@ -57,32 +58,32 @@ class FormatKind(Protocol):
     options: tuple[Option, ...]
 
     def check(self, source: SourceSpec, pipeline: PipelineSpec) -> Iterator[Problem]:
-        """As a source's."""
+        """Problems of a source with this format; see `SourceKind.check`."""
 
     def decode(self, value: "Column", source: SourceSpec, context: Context) -> "Column":
-        """A struct with all that is in a value, in a shape of the format's own; worked out once for each record."""
+        """A struct with the content of a value, in a shape of the format's own; computed once for each record."""
 
     def split(self, decoded: "Column", value: "Column", fields: "StructType") -> "tuple[Column, Column]":
-        """Of that struct (`fields` are its types): a struct of the value's fields, and a text that says why there are
-        none (null: there are).
-        """
+        """Two columns made of that struct (`fields` are its types): a struct of the value's fields, and a text that
+        says why there are none (null: there are)."""
 
     def encode(self, row: "Column", fields: "StructType", sink: SinkSpec, context: Context) -> "Column":
-        """Bytes of a struct of the value's fields; `fields` are its types."""
+        """The bytes of a struct of the value's fields; `fields` are its types."""
 
 
 class SinkKind(Protocol):
-    """`options[0]` is the key that names the kind, as for sources."""
+    """Kind of sink. `options[0]` is the key that names it, as for sources."""
 
     options: tuple[Option, ...]
     guarantee: str
     """`exactly once` or `at least once`, with the condition if there is one; shown when a run begins."""
 
     def check(self, sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem]:
-        """As a source's."""
+        """Problems of a sink; see `SourceKind.check`."""
 
     def attach(self, sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataStreamWriter":
-        """A writer for the rows, complete but for name, trigger, checkpoint and output mode: these are the runner's."""
+        """A writer for the rows, complete except for name, trigger, checkpoint and output mode: the runner sets
+        these."""
 
 
 COMMON_SOURCE_OPTIONS = (
@@ -127,7 +128,7 @@ SINKS = {
 OTHER_NAMES = {"pattern": "topic"}
 """Keys that name a kind of source besides its own: `pattern: page-.*` is a topic source too."""
 RETELLING = frozenset({"topic", "http", "console"})
-"""Sinks that may be told a row again as it changes. The others need a key for it."""
+"""Sinks that may be given a row again as it changes. The others need a key for it."""
 
 
 def source_kind(name: str) -> SourceKind:
@@ -146,5 +147,5 @@ def sink_kind(name: str) -> SinkKind:
 
 
 def _kind(module: str) -> Any:
-    """Each module of a kind has one object of it, called `KIND`."""
+    """The object `KIND` of a module; each module of a kind has one."""
     return import_module(module).KIND

@@ -22,7 +22,7 @@ def refresh(page: str) -> str:
 
 
 def tables_of(page: str) -> set[tuple[str, str]]:
-    """What the page has tables of: `("sink", "topic")`."""
+    """The kinds that the page has tables for: `("sink", "topic")`."""
     return {(group, name) for _, group, name, _ in TABLE.findall(page)}
 
 

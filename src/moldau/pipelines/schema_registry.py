@@ -1,8 +1,8 @@
 """A Schema Registry with Confluent's HTTP API, asked once for each schema and process.
 
-A schema's id never changes its meaning, so what was answered is kept for good. An id that the registry does not know
-is asked for again after a while, as it may be registered yet. A registry that does not answer is an error of the run,
-never a reason against a record.
+A schema's id never changes its meaning, so answers are kept for good. An id that the registry does not know is asked
+for again after a while, as it may be registered yet. A registry that does not answer is an error of the run, never a
+reason against a record.
 """
 
 import time
@@ -35,16 +35,17 @@ REGISTER_OPTION = Option(
 
 
 class UnknownSchema(Exception):
-    """The registry has no such subject, version or id."""
+    """Error: the registry has no such subject, version or id."""
 
 
 class RegistryRefused(Exception):
-    """The registry does not take a schema, or does not answer."""
+    """Error: the registry does not take a schema, or does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """`references`: the schemas that it needs, by the names that it calls them, those first that need no other."""
+    """A schema. `references`: the schemas that it needs, by the names that it calls them, first those that need no
+    other."""
 
     id: int
     type: str
@@ -61,7 +62,7 @@ def schema_from_json(kept: Mapping[str, Any]) -> RegisteredSchema:
 
 
 class Registry:
-    """`now_s` is a clock that only goes forward."""
+    """Client of a registry; `now_s` is a clock that only goes forward."""
 
     def __init__(self, url: str, client: Mapping[str, str], now_s: Callable[[], float] = time.monotonic) -> None:
         from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -78,7 +79,7 @@ class Registry:
         self._unknown: dict[int, tuple[float, str]] = {}
 
     def by_id(self, schema_id: int) -> RegisteredSchema:
-        """Raises UnknownSchema."""
+        """The schema of an id. Raises UnknownSchema."""
         found = self._by_id.get(schema_id)
         if found is not None:
             return found
@@ -94,7 +95,7 @@ class Registry:
         return self._keep(schema_id, answer)
 
     def newest(self, subject: str) -> RegisteredSchema:
-        """Raises UnknownSchema."""
+        """The newest schema of a subject. Raises UnknownSchema."""
         answer = self._ask(lambda: self._client.get_latest_version(subject))
         return self._keep(answer.schema_id, answer.schema)
 
@@ -135,7 +136,7 @@ class Registry:
 
 
 def _setting(value: str) -> Any:
-    """A number where it is one: the client insists."""
+    """The setting's value, a number where it is one: the client insists."""
     return int(value) if value.isdigit() else value
 
 
@@ -146,13 +147,13 @@ def _registry(url: str, client: tuple[tuple[str, str], ...]) -> Registry:
 
 @dataclass(frozen=True, slots=True)
 class RegistryAddress:
-    """What a process needs to make its own client: this goes to Spark's workers."""
+    """Address of a registry, from which a process makes its own client: this goes to Spark's workers."""
 
     url: str
     client: tuple[tuple[str, str], ...]
 
     def open(self) -> Registry:
-        """One for all of the process."""
+        """The client, one for all of the process."""
         return _registry(self.url, self.client)
 
 
@@ -172,7 +173,7 @@ def _owner(spec: SourceSpec | SinkSpec) -> str:
 
 
 def subject_of(spec: SourceSpec | SinkSpec) -> str | None:
-    """None: it must be said."""
+    """The subject; None: it must be written."""
     if spec.options.get("subject"):
         return str(spec.options["subject"])
     topics = spec.options.get("topic")
@@ -182,7 +183,7 @@ def subject_of(spec: SourceSpec | SinkSpec) -> str | None:
 
 
 def check_subject(source: SourceSpec) -> Iterator[Problem]:
-    """Whether the subject can be known and is there."""
+    """Problems of a subject: it cannot be known, or is not there."""
     subject = subject_of(source)
     if not source.options.get("registry"):
         yield no_registry(source)

@@ -5,7 +5,7 @@ import re
 HIDDEN = "***"
 
 _USER = re.compile(r"(?<=://)[^\s'\"]*@")
-"""Up to the last @ of the address: a password that was not escaped may hold any character."""
+"""User and password, up to the last @ of the address: a password that was not escaped may hold any character."""
 _QUERY = re.compile(r"(\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s'\"?]*\?)[^\s'\")]*")
 _SETTING = re.compile(
     r"((?:password|passwd|secret|token|api[_.-]?key|jaas\.config|user\.info)[\"']?\s*=\s*)('[^']*'|\"[^\"]*\"|[^\s,;&]+)",
@@ -14,6 +14,6 @@ _SETTING = re.compile(
 
 
 def without_secrets(text: str) -> str:
-    """`text` with the users, passwords and queries of addresses hidden, and what is set as a password."""
+    """`text` with the users, passwords and queries of addresses hidden, and values set as a password."""
     text = _QUERY.sub(rf"\1{HIDDEN}", _USER.sub(f"{HIDDEN}@", text))
     return _SETTING.sub(rf"\1{HIDDEN}", text)

@@ -1,6 +1,6 @@
-"""Which tables a Spark SQL query reads, found without Spark, so that a check answers at once.
+"""Names of the tables that a Spark SQL query reads, found without Spark, so that a check answers at once.
 
-Not a parser: it follows FROM, JOIN and the commas of a FROM list, and leaves everything else to Spark's analysis.
+This is no parser: it follows FROM, JOIN and the commas of a FROM list, and leaves everything else to Spark's analysis.
 """
 
 import re
@@ -32,7 +32,7 @@ class Token:
 
     @property
     def word(self) -> str:
-        """In capitals, to compare with SQL's words; a quoted identifier is none of them."""
+        """The token in capitals, to compare with SQL's words; a quoted identifier is none of them."""
         return self.text.upper()
 
 
@@ -40,14 +40,14 @@ class Token:
 class TableName:
     name: str
     line: int
-    """Counted from 0."""
+    """Line of the name, counted from 0."""
     own: bool
-    """The query defines the name itself (WITH), though it may still mean another of that name inside."""
+    """Whether the query defines the name itself (WITH), though it may still mean another of that name inside."""
 
 
 @dataclass(slots=True)
 class _Level:
-    """What is known between two brackets. `awaits`: a table's name comes next; `lists`: a comma brings one more."""
+    """State between two brackets. `awaits`: a table's name comes next; `lists`: a comma brings one more."""
 
     awaits: bool = False
     lists: bool = False

@@ -1,7 +1,7 @@
-"""A Kafka cluster as pipelines see it: its settings for either client, and what is asked of it before Spark starts.
+"""Kafka clusters of pipelines: settings for either client, and questions that are asked before Spark starts.
 
 Properties of clients are written in Java's names, as in every Kafka guide. Spark's connector takes them as they are;
-librdkafka, which asks here, gets them in its own, and only those that it shares with Java's clients.
+librdkafka, which asks here, gets them in its own names, and only those that it shares with Java's clients.
 """
 
 import logging
@@ -27,39 +27,39 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 
 T = TypeVar("T")
 Offsets = dict[str, dict[int, int]]
-"""Topic, partition, offset."""
+"""Offset by topic and partition."""
 
 EARLIEST, LATEST = -2, -1
-"""Spark's numbers for them, and Kafka's."""
+"""Spark's and Kafka's numbers for the earliest and the latest offset."""
 
 
 class ClusterError(Exception):
-    """The cluster does not answer, or not as needed; the message is one line."""
+    """Error: the cluster does not answer, or not as needed; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """`client`: properties in Java's names, as pairs, so that clusters can be compared and be keys."""
+    """A cluster. `client`: properties in Java's names, as pairs, so that clusters can be compared and be keys."""
 
     bootstrap: str
     client: tuple[tuple[str, str], ...] = ()
 
     def settings(self) -> dict[str, Any]:
-        """For librdkafka."""
+        """Settings for librdkafka."""
         return {"bootstrap.servers": self.bootstrap, "logger": _silent(), **librdkafka(dict(self.client))}
 
     def spark_options(self) -> dict[str, str]:
-        """For Spark's connector."""
+        """Options for Spark's connector."""
         return {"kafka.bootstrap.servers": self.bootstrap} | {f"kafka.{name}": value for name, value in self.client}
 
     def topics(self) -> dict[str, list[int]]:
-        """All that are not Kafka's own, with the numbers of their partitions."""
+        """All topics that are not Kafka's own, with the numbers of their partitions."""
         with self._admin() as admin:
             found = admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
         return {name: sorted(topic.partitions) for name, topic in found.items() if name not in INTERNAL_TOPICS}
 
     def create(self, topic: str, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
-        """Whether it was made; False: it was there. -1 leaves the broker's default."""
+        """Create a topic; False if it was there. -1 leaves the broker's default."""
         with self._admin() as admin:
             wanted = NewTopic(topic, partitions, replicas, config=dict(configs))
             [made] = admin.create_topics([wanted], request_timeout=REQUEST_TIMEOUT_S).values()
@@ -73,7 +73,7 @@ class Cluster:
         return True
 
     def offsets_of_group(self, group: str, partitions: Mapping[str, Iterable[int]]) -> Offsets:
-        """Where the group would go on; partitions without a committed offset are left out."""
+        """The committed offsets of the group; partitions without one are left out."""
         with self.consumer(group) as consumer:
             found = _offsets(when_ready(lambda: consumer.committed(_all(partitions), timeout=REQUEST_TIMEOUT_S)))
         kept = {
@@ -83,7 +83,7 @@ class Cluster:
         return {topic: offsets for topic, offsets in kept.items() if offsets}
 
     def offsets_at(self, timestamp_ms: int, partitions: Mapping[str, Iterable[int]]) -> Offsets:
-        """The first record of that time or later in each partition; the end where there is none."""
+        """The offset of the first record of that time or later in each partition; the end where there is none."""
         with self.consumer() as consumer:
             found = _offsets(consumer.offsets_for_times(_all(partitions, timestamp_ms), timeout=REQUEST_TIMEOUT_S))
             return {
@@ -104,7 +104,7 @@ class Cluster:
 
     @contextmanager
     def _admin(self) -> Iterator[AdminClient]:
-        """Kept until all has been asked: one that is given up answers nothing more."""
+        """An admin client, kept until all has been asked: one that is given up answers nothing more."""
         self._knock()
         with asking(self):
             yield AdminClient(self.settings())
@@ -120,7 +120,7 @@ class Cluster:
                 consumer.close()
 
     def _knock(self) -> None:
-        """librdkafka alone would try for a long time without a word."""
+        """Connect to the brokers first: librdkafka alone would try for a long time without a word."""
         reasons = []
         for address in self.bootstrap.split(","):
             try:
@@ -134,7 +134,7 @@ class Cluster:
 def cluster_of(pipeline: PipelineSpec, options: Mapping[str, Any] | None = None) -> Cluster:
     """The pipeline's cluster, or the one that the options of a source or a sink name.
 
-    Another cluster has nothing of the pipeline's client properties: they may hold a password.
+    Another cluster gets none of the pipeline's client properties: they may hold a password.
     """
     own = options or {}
     bootstrap = own.get("bootstrap") or pipeline.bootstrap
@@ -247,7 +247,7 @@ _COORDINATOR_NOT_READY = (
 
 @contextmanager
 def asking(cluster: Cluster) -> Iterator[None]:
-    """What Kafka refuses, in one line."""
+    """Turn refusals of Kafka inside the block into one line."""
     try:
         yield
     except KafkaException as error:
@@ -256,7 +256,8 @@ def asking(cluster: Cluster) -> Iterator[None]:
 
 
 def _wait_until_known(admin: AdminClient, topic: str) -> None:
-    """The controller answers before every broker has heard of the topic; a reader that came now would not find it."""
+    """Wait until every broker has heard of the topic: the controller answers before, and a reader that came now would
+    not find it."""
     deadline = time.monotonic() + REQUEST_TIMEOUT_S
     while topic not in admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics:
         if time.monotonic() > deadline:
@@ -265,7 +266,8 @@ def _wait_until_known(admin: AdminClient, topic: str) -> None:
 
 
 def when_ready(ask: Callable[[], T]) -> T:
-    """A group's coordinator that has just been elected must load what it knows, and librdkafka does not wait for it."""
+    """The answer of `ask`, tried again while a group's new coordinator still loads its state: librdkafka does not wait
+    for it."""
     deadline = time.monotonic() + REQUEST_TIMEOUT_S
     while True:
         try:
@@ -303,7 +305,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 def _silent() -> logging.Logger:
-    """For librdkafka: what matters comes back as an error."""
+    """A logger without output, for librdkafka: errors that matter come back as such."""
     logger = logging.getLogger("moldau.librdkafka")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False

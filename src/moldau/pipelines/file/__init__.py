@@ -1,1 +1,1 @@
-"""A pipeline as it is written: read, checked, and made into a spec."""
+"""Pipeline files: read, checked, and made into a spec."""

@@ -1,7 +1,8 @@
-"""Is the pipeline right as a whole? Answered before anything starts, and all of it in one go.
+"""Checks of a whole pipeline, made before anything starts; all problems are reported together.
 
-First without Spark (`check`): names, cycles, and what each kind knows of its options, topics and tables. Then with data
-frames that Spark has analysed but not started (`check_frames`): columns. What follows from another problem is not told.
+First come checks without Spark (`check`): names, cycles, and those of each kind for its options, topics and tables.
+Then come checks of data frames that Spark has analysed but not started (`check_frames`): columns. A problem that only
+follows from another one is not reported.
 """
 
 import re
@@ -20,27 +21,28 @@ if TYPE_CHECKING:
 
 NOTHING = "which is no source or view"
 COLUMN = "UNRESOLVED_COLUMN"
-"""How Spark's names for a missing column begin."""
+"""Start of Spark's names for a missing column."""
 COLUMN_OPTIONS = ("key", "headers", "columns", "partition_by")
 CONDITION_OPTION = "delete_when"
 ITS_OWN_PLACE = re.compile(r"( on search path \[[^]]*\]\.)?[; (]+line (?P<line>\d+),? pos \d+\)?")
-"""What Spark adds of where it stood: the line counts from the start of the SQL, not of the file."""
+"""Place in the SQL that Spark adds to a message: its line counts from the start of the SQL, not of the file."""
 OWN_TABLES = ("spark.sql.defaultCatalog", "spark.sql.catalogImplementation")
-"""With one of these a name in SQL may be a table of Spark's catalogue, which only Spark knows."""
+"""Words after which a name in SQL may be a table of Spark's catalogue, which only Spark knows."""
 
 
 def check(spec: PipelineSpec, broken: Iterable[str] = ()) -> list[Problem]:
-    """What is wrong, without Spark. `broken`: names of entries that are not in the spec, for their own problems."""
+    """Problems that can be found without Spark. `broken`: names of entries that are not in the spec, for their own
+    problems."""
     return in_order([*check_names(spec, broken), *check_kinds(spec)])
 
 
 def in_order(problems: Iterable[Problem]) -> list[Problem]:
-    """By place, each once."""
+    """The problems by place, each once."""
     return sorted(dict.fromkeys(problems), key=lambda problem: (problem.place.file, problem.place.line))
 
 
 def check_names(spec: PipelineSpec, broken: Iterable[str] = ()) -> Iterator[Problem]:
-    """Whether what is read is there, and nothing reads itself. Asks nobody."""
+    """Problems of names: one that is read and is not there, and views that read themselves. Asks nobody."""
     known = {*spec.sources, *spec.views, *broken}
     for view in spec.views.values():
         yield from _unknown_inputs(view, known, spec)
@@ -69,7 +71,7 @@ def _unknown_inputs(view: ViewSpec, known: set[str], spec: PipelineSpec) -> Iter
 
 
 def _cycles(spec: PipelineSpec) -> Iterator[Problem]:
-    """Each circle of views once, told at the one that was written first."""
+    """Each circle of views once, reported at the one that was written first."""
     done: set[str] = set()
     for name in sorted(spec.views, key=lambda name: spec.views[name].place.line):
         circle = _circle(spec, name, (), done)
@@ -90,7 +92,7 @@ def _circle(spec: PipelineSpec, name: str, way: tuple[str, ...], done: set[str])
 
 
 def check_kinds(spec: PipelineSpec) -> Iterator[Problem]:
-    """What each kind of source, format and sink finds: it may ask clusters, registries and databases."""
+    """Problems that each kind of source, format and sink finds: it may ask clusters, registries and databases."""
     for source in spec.sources.values():
         yield from kinds.source_kind(source.kind).check(source, spec)
         if source.options.get("format") in kinds.FORMATS:
@@ -100,9 +102,8 @@ def check_kinds(spec: PipelineSpec) -> Iterator[Problem]:
 
 
 def check_frames(spec: PipelineSpec, frames: "Mapping[str, DataFrame | Exception]") -> list[Problem]:
-    """What Spark's analysis shows. `frames`: each source and view, or the error that it met in place of a data frame;
-    one whose inputs have failed is left out.
-    """
+    """Problems that Spark's analysis shows. `frames`: each source and view, or the error that it met in place of a data
+    frame; one whose inputs have failed is left out."""
     problems: list[Problem] = []
     for name, found in frames.items():
         if isinstance(found, Exception):
@@ -143,7 +144,7 @@ def _bad_conditions(sink: SinkSpec, flows: "Iterable[DataFrame]") -> Iterator[Pr
 
 
 def _column_names(value: Any) -> Iterable[str]:
-    """An option that names columns is a list of them, or says what each is for."""
+    """Names of columns in an option: it is a list of them, or says what each is for."""
     if isinstance(value, Mapping):
         return [str(name) for name in value.values()]
     return value if isinstance(value, list | tuple) else ()
@@ -169,13 +170,14 @@ def _line_of_sql(view: ViewSpec, line: int) -> Place:
 
 
 def _condition(error: Exception) -> str:
-    """Spark's name for what went wrong; empty for other errors."""
+    """Spark's name for an error; empty for other errors."""
     found = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
     return str(found() or "") if found else ""
 
 
 def _line_in_sql(sql: str, error: Exception) -> int:
-    """From 0. Spark counts characters for what it cannot resolve, and lines for what it cannot parse."""
+    """The line of an error in the SQL, from 0. Spark counts characters for names that it cannot resolve, and lines for
+    text that it cannot parse."""
     contexts = error.getQueryContext() if hasattr(error, "getQueryContext") else []
     if contexts:
         return sql.count("\n", 0, contexts[0].startIndex())

@@ -1,7 +1,7 @@
 """A pipeline as it was written, from either front end, and how the spec is made of it.
 
-Nothing is refused halfway: whatever is wrong is noted with its place, and entries that are sound go into the spec, so
-that one look at a file finds all there is to mend.
+The law: nothing is refused halfway. Every problem is noted with its place, and entries that are sound go into the spec,
+so that one look at a file finds everything that must be repaired.
 """
 
 import re
@@ -25,7 +25,7 @@ INTERVAL = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
 
 
 def file_name(value: Any) -> str:
-    """Names of pipelines and sinks become names of directories and consumer groups."""
+    """A name that can be part of a file's name: names of pipelines and sinks become directories and consumer groups."""
     if not isinstance(value, str) or not FILE_NAME.fullmatch(value):
         raise ValueError("a name of letters, digits, '.', '_' and '-'")
     return value
@@ -63,7 +63,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ViewEntry:
-    """`parameters`: the inputs of a function."""
+    """A view as it was written; `parameters` are the inputs of a function."""
 
     name: str
     place: Place
@@ -75,7 +75,7 @@ class ViewEntry:
 
 @dataclass(slots=True)
 class Draft:
-    """`problems` are those that the front end found."""
+    """A pipeline as it was written; `problems` are those that the front end found."""
 
     place: Place
     given: dict[str, Given] = field(default_factory=dict)
@@ -85,12 +85,12 @@ class Draft:
     problems: list[Problem] = field(default_factory=list)
 
     def names(self) -> set[str]:
-        """What a view or a sink may read."""
+        """The names that a view or a sink may read."""
         return {source.name for source in self.sources} | {view.name for view in self.views}
 
 
 def build(draft: Draft, bootstrap: str | None = None) -> tuple[PipelineSpec, list[Problem]]:
-    """The spec of what is sound, and what is wrong with the rest."""
+    """The spec of all sound entries, and the problems of the others."""
     values, problems = parse_options("the pipeline", PIPELINE_OPTIONS, draft.given, draft.place)
     problems = [*draft.problems, *problems, *_clashes(draft), *_bad_names(draft)]
     if not draft.sinks and not draft.problems:
@@ -115,12 +115,12 @@ def build(draft: Draft, bootstrap: str | None = None) -> tuple[PipelineSpec, lis
 
 
 def _storage(file: str, written: str) -> Path:
-    """A relative directory is beside the pipeline's file, wherever the command is run."""
+    """The storage directory: a relative one is beside the pipeline's file, wherever the command is run."""
     return Path(file).resolve().parent / written
 
 
 def _clashes(draft: Draft) -> Iterable[Problem]:
-    """Two things of one name: Spark does not tell `Visits` from `visits`."""
+    """Problems of two entries with one name: Spark does not distinguish `Visits` and `visits`."""
     sources = [("source", source.name, source.place) for source in draft.sources]
     views = [("view", view.name, view.place) for view in draft.views]
     sinks = [("sink", sink.name, sink.place) for sink in draft.sinks]
@@ -182,7 +182,8 @@ def _sink(entry: Entry, problems: list[Problem]) -> SinkSpec | None:
 
 
 def _lack(kind: str, options: Mapping[str, Any]) -> str:
-    """Why the mode does not go with the sink, if it does not. One that knows keys can also replace all that it has."""
+    """The reason why the mode does not go with the sink; empty if it does. A sink that knows keys can also replace all
+    its rows."""
     if options["mode"] != "append" and "key" not in options:
         return f"{kind} can only append"
     if options["mode"] == "update" and not options["key"]:
@@ -202,7 +203,7 @@ def _parsed(
     common: tuple[Option, ...],
     problems: list[Problem],
 ) -> tuple[str, dict[str, Any]] | None:
-    """The kind and the options, or None after a note of what is wrong."""
+    """The kind and the options, or None after its problems were noted."""
     kind = _kind_of(owner, entry, kind_names, find, problems)
     if kind is None:
         return None
@@ -269,7 +270,7 @@ def _unknown_format(owner: str, entry: Entry, declared: tuple[Option, ...]) -> P
 
 
 def _format_options(entry: Entry, declared: tuple[Option, ...]) -> tuple[Option, ...]:
-    """Those of the entry's format, but for what the kind declares itself."""
+    """The options of the entry's format, except those that the kind declares itself."""
     name = _format_name(entry, declared)
     if name not in kinds.FORMATS:
         return ()

@@ -16,10 +16,10 @@ READERS = {".yaml": yaml_file.read, ".yml": yaml_file.read, ".py": python_file.r
 def load(
     path: str | Path, bootstrap: str | None = None, settings: Mapping[str, str] | None = None, ask: bool = False
 ) -> PipelineSpec:
-    """The pipeline of the file, each of its entries sound; whether they go together, `check` says.
+    """The pipeline of the file, each of its entries sound; `check` says whether they go together.
 
-    Raises PipelineError with all that is wrong with the file, in the order of its lines; with `ask`, also what clusters
-    and databases have to say about the entries that are sound.
+    Raises PipelineError with all problems of the file, in the order of its lines; with `ask`, also with the problems
+    that clusters and databases have with the sound entries.
     """
     draft = override(read(path), settings or {})
     spec, problems = build(draft, bootstrap)
@@ -31,7 +31,7 @@ def load(
 
 
 def read(path: str | Path) -> Draft:
-    """As written, not yet looked at. Raises PipelineError if it cannot be read."""
+    """The pipeline as it was written, not checked yet. Raises PipelineError if it cannot be read."""
     path = Path(path)
     reader = READERS.get(path.suffix)
     if reader is None:

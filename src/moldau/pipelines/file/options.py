@@ -9,7 +9,7 @@ from moldau.pipelines.file.problems import Place, Problem, near, suggestion
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value as it was written, and where."""
+    """A value as it was written, and its place."""
 
     value: Any
     place: Place
@@ -17,7 +17,8 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """`parse` returns the value to use or raises ValueError with words that follow "must be"."""
+    """Declaration of an option. `parse` returns the value to use, or raises ValueError with words that follow "must
+    be"."""
 
     name: str
     parse: Callable[[Any], Any]
@@ -67,7 +68,7 @@ def _property(item: Any) -> str:
 
 
 def watermark(value: Any) -> tuple[str, str]:
-    """`at 1 day`: the column, and Spark's interval."""
+    """The column and Spark's interval of a text like `at 1 day`."""
     column, _, delay = text(value).strip().partition(" ")
     if not delay.strip():
         raise ValueError("a column and a time, such as `at 1 day`")
@@ -76,7 +77,7 @@ def watermark(value: Any) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a few words; an object, so that the documentation can list them."""
+    """Choice of one of a few words; an object, so that the documentation can list them."""
 
     allowed: tuple[str, ...]
 
@@ -93,7 +94,7 @@ def choice(*allowed: str) -> Choice:
 def parse_options(
     owner: str, declared: tuple[Option, ...], given: Mapping[str, Given], place: Place
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """Every declared option with its value or default, and what is wrong with those given.
+    """Every declared option with its value or default, and the problems of the given ones.
 
     `owner` begins each message, such as "source 'visits'".
     """

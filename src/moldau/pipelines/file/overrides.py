@@ -18,7 +18,7 @@ def override(draft: Draft, settings: Mapping[str, str]) -> Draft:
 
 
 def _value(text: str) -> object:
-    """Read as a file's would be: numbers, lists and texts."""
+    """The value of a text, read as in a file: a number, a list or a text."""
     import yaml
 
     from moldau.pipelines.file.yaml_file import Loader
@@ -44,7 +44,7 @@ def _set(draft: Draft, name: str, value: Given) -> Draft:
 
 
 def _in_entry(entries: Iterable[Entry], name: str, rest: str, value: Given) -> list[Entry]:
-    """Names of sinks may have dots: the longest one counts."""
+    """The entries with one option replaced. Names of sinks may have dots: the longest one counts."""
     entries = list(entries)
     named = [entry for entry in entries if rest.startswith(f"{entry.name}.")]
     if not named:

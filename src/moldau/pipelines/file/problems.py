@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline file: each problem has its place, and where possible a suggestion."""
+"""Problems of a pipeline file: each has its place, and where possible a suggestion."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ class Problem:
 
 
 class PipelineError(Exception):
-    """The pipeline cannot run as it is written; one line a problem."""
+    """Error: the pipeline cannot run as it is written; one line a problem."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -45,6 +45,6 @@ def near(word: str, known: Iterable[str]) -> str:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """As `near`, or all that there is if nothing is."""
+    """The answer of `near`, or all known words if no word is near."""
     names = sorted(known)
     return near(word, names) or (f"there are: {', '.join(names)}" if names else "")

@@ -1,6 +1,6 @@
-"""A pipeline in Python: the same model as in YAML, with functions of data frames as views.
+"""Pipelines in Python: the same model as in YAML, with functions of data frames as views.
 
-Nothing runs while the file is read; each call notes what it was given, and in which line.
+The law: nothing runs while the file is read; each call notes its arguments, and their lines.
 """
 
 import ast
@@ -41,12 +41,12 @@ class Pipeline:
         self._flows: list[tuple[str, str, Place]] = []
 
     def source(self, name: str, **options: Any) -> None:
-        """Where rows come from: `topic=`, `files=`, `postgres=` or `rate=`, and its options."""
+        """Declare a source of rows: `topic=`, `files=`, `postgres=` or `rate=`, and its options."""
         place, given = _written(options)
         self._draft.sources.append(Entry(name, given, place))
 
     def sink(self, name: str, **options: Any) -> None:
-        """Where rows go: `from_=` the views, and `topic=`, `postgres=` or another kind with its options."""
+        """Declare a sink: `from_=` the views, and `topic=`, `postgres=` or another kind with its options."""
         place, given = _written(options)
         self._draft.sinks.append(Entry(name, given, place))
 
@@ -92,7 +92,7 @@ class Pipeline:
         return register
 
     def draft(self) -> Draft:
-        """What was declared, with the flows in their sinks."""
+        """The declared pipeline as a draft, with the flows in their sinks."""
         draft = self._draft
         known = {entry.name for entry in draft.sinks}
         lost = [
@@ -128,7 +128,7 @@ class Pipeline:
 
 
 def _written(options: Mapping[str, Any]) -> tuple[Place, dict[str, Given]]:
-    """The place of the call, two frames up, and each option with its own line. None is as good as not given."""
+    """The place of the call, two frames up, and each option with its own line. None counts as not given."""
     frame = sys._getframe(2)
     place = Place(frame.f_code.co_filename, frame.f_lineno)
     lines = _keyword_lines(frame)
@@ -141,7 +141,7 @@ def _written(options: Mapping[str, Any]) -> tuple[Place, dict[str, Given]]:
 
 
 def _keyword_lines(frame: FrameType) -> dict[str, int]:
-    """Lines of the keywords of the call that the frame is in; empty if the source is not to be had."""
+    """Lines of the keywords of the call that the frame is in; empty if the source text cannot be found."""
     _, line, _, column = list(frame.f_code.co_positions())[frame.f_lasti // 2]
     source = "".join(linecache.getlines(frame.f_code.co_filename))
     for node in ast.walk(ast.parse(source)):
@@ -164,7 +164,7 @@ def read(path: Path) -> Draft:
 
 
 def _run(path: Path) -> ModuleType:
-    """Runs the file with its directory in front of the import path, as Python does for a script."""
+    """Run the file with its directory in front of the import path, as Python does for a script."""
     name = f"pipeline_file_{path.stem}"
     loader = importlib.machinery.SourceFileLoader(name, str(path))
     module = ModuleType(name)
@@ -198,6 +198,6 @@ def _failed_at(path: Path, error: Exception) -> Place:
 
 
 def last_line_in(file: str, error: BaseException) -> Place | None:
-    """Where in the file the error came from, however deep in other files it was raised."""
+    """The last line of the file that led to the error, however deep in other files it was raised."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return Place(file, lines[-1] or 1) if lines else None

@@ -1,4 +1,4 @@
-"""The one model behind pipelines in Python and in YAML: what was written, checked and with defaults filled in.
+"""The one model behind pipelines in Python and in YAML: checked, with defaults filled in.
 
 A pipeline reads sources, makes views of them and writes views (or sources) to sinks. Each sink is one streaming query:
 several flows into one sink are one query over their union, because two queries that write one file sink lose rows
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """`options` are those of the source's kind and of its format, parsed; `places` says where each was written."""
+    """A source; `options` are those of its kind and of its format, parsed; `places` says where each was written."""
 
     name: str
     kind: str
@@ -36,14 +36,14 @@ class ViewSpec:
     sql: str | None = None
     function: "Callable[..., DataFrame] | None" = None
     inputs: tuple[str, ...] = ()
-    """The sources and views it reads: those that its SQL names after FROM and JOIN, or its function's parameters."""
+    """The sources and views that it reads: named after FROM and JOIN in its SQL, or its function's parameters."""
     sql_place: Place | None = None
-    """Where the first line of its SQL stands; None: unknown."""
+    """Place of the first line of its SQL; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkSpec:
-    """Where the rows of `flows` (names of views or sources) go."""
+    """A sink, which the rows of `flows` (names of views or sources) go to."""
 
     name: str
     kind: str
@@ -55,7 +55,7 @@ class SinkSpec:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSpec:
-    """All of a file. `storage` holds checkpoints, fixed schemas and the state of the run."""
+    """The whole of a file. `storage` holds checkpoints, fixed schemas and the state of the run."""
 
     name: str
     place: Place

@@ -19,11 +19,13 @@ SECTIONS = {
 }
 SQL_KEYS = ("sql", "file")
 FREE = "x-"
-"""Begins a key that means nothing to us: a place for what several entries share by `&name` and `<<: *name`."""
+"""First character of a key without a meaning for us: a place for parts that several entries share by `&name` and `<<:
+*name`."""
 
 
 class Loader(yaml.SafeLoader):
-    """YAML 1.1 takes `on` and `no` for true and false and a date for an object; here they are texts, as in YAML 1.2."""
+    """YAML loader for which `on`, `no` and dates are texts, as in YAML 1.2; YAML 1.1 makes booleans and objects of
+    them."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - the parent's own way to say it
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":bool"))]
@@ -35,7 +37,7 @@ Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("true|false"),
 
 
 def read(path: Path) -> Draft:
-    """Raises PipelineError if it is not YAML at all."""
+    """The pipeline as it was written. Raises PipelineError if the file is not YAML at all."""
     with path.open(encoding="utf-8") as stream:
         try:
             loader = Loader(stream)
@@ -114,7 +116,7 @@ class _Reading:
         return {key: Given(self._value(item), place) for key, place, item in self._pairs(node, owner)}
 
     def _pairs(self, node: yaml.Node, owner: str = "") -> Iterable[tuple[str, Place, yaml.Node]]:
-        """Keys with their places and values. `<<` takes over what another mapping has."""
+        """Keys with their places and values. `<<` takes over the keys of another mapping."""
         if isinstance(node, yaml.ScalarNode) and self._value(node) is None:
             return []
         if not isinstance(node, yaml.MappingNode):

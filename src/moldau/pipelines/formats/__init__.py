@@ -1,1 +1,1 @@
-"""How the value of a record becomes columns and back: one file per format (`kinds.FormatKind`)."""
+"""Formats: how the value of a record becomes columns and back, one file per format (`kinds.FormatKind`)."""

@@ -1,7 +1,7 @@
 """Values decoded and encoded by Python in Spark's workers, a batch of Arrow at a time.
 
-A value that cannot be decoded becomes its reason; whatever a decoder raises over one value is about that value. Only an
-error that is about the registry ends the batch.
+The law: a value that cannot be decoded becomes its reason; any error of a decoder over one value is about that value.
+Only an error that is about the registry ends the batch.
 """
 
 from collections.abc import Callable
@@ -21,17 +21,17 @@ REASON = "reason"
 
 
 class ValueDecoder(Protocol):
-    """Goes to the workers, so it must be of plain data."""
+    """Maker of a decoder. It goes to the workers, so it must be of plain data."""
 
     def decoder(self) -> Callable[[bytes], Any]:
-        """Of one value; what it returns is as pyarrow takes it for the type. Called once a batch."""
+        """A function from one value to data as pyarrow takes it for the type. Called once a batch."""
 
 
 class ValueEncoder(Protocol):
-    """As above."""
+    """Maker of an encoder. It goes to the workers, so it must be of plain data."""
 
     def encoder(self) -> Callable[[dict[str, Any]], bytes]:
-        """Of one row."""
+        """A function from one row to its bytes. Called once a batch."""
 
 
 def decoded(value: "Column", decoder: ValueDecoder, fields: "StructType") -> "Column":
@@ -99,7 +99,7 @@ def _one(decode: Callable[[bytes], Any], value: bytes | None) -> tuple[Any, str 
 
 
 def _array(data: list[Any], reasons: list[str | None], kind: "pa.DataType") -> "pa.Array":
-    """A value that Arrow does not take (a number too great for its type) is looked for one by one."""
+    """An Arrow array. If Arrow refuses a value (a number too great for its type), the values are tried one by one."""
     import pyarrow as pa
 
     try:

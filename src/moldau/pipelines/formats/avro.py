@@ -80,7 +80,7 @@ def _field_names(schema: RegisteredSchema) -> list[str]:
 
 
 def _refuse_unlike(sink: SinkSpec, fields: "StructType", schema: RegisteredSchema) -> None:
-    """Columns that the schema lacks would be lost silently."""
+    """Refuse columns that the schema lacks: they would be lost silently."""
     lost = [name for name in fields.names if name not in _field_names(schema)]
     if lost:
         message = f"sink {sink.name!r}: the registered schema has no field for {', '.join(lost)}"
@@ -94,7 +94,7 @@ def _parsed(schema: RegisteredSchema) -> tuple[Any, dict[str, Any]]:
 
 @lru_cache(maxsize=WRITERS_MAX)
 def _reading(writer: RegisteredSchema, reader: RegisteredSchema) -> Callable[[BytesIO], Any]:
-    """Of a value without its prefix. Kept for the process: what it takes to make it is much."""
+    """A function that reads a value without its prefix. Kept for the process, as it is costly to make."""
     from fastavro import schemaless_reader
 
     schema, named = _parsed(reader)

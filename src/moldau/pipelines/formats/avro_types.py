@@ -31,11 +31,11 @@ BRANCH_OF = {bool: "boolean", str: "string", bytes: "bytes", float: "double", di
 
 
 class Unfit(Exception):
-    """A schema that columns cannot have; the words say why."""
+    """Error: columns cannot have a schema; the words say why."""
 
 
 def parsed(text: str, references: tuple[tuple[str, str], ...]) -> tuple[Any, dict[str, Any]]:
-    """The schema for fastavro, and all named types of it and of what it refers to."""
+    """The schema for fastavro, and all named types of it and of its references."""
     from fastavro.schema import parse_schema
 
     named: dict[str, Any] = {}
@@ -45,7 +45,7 @@ def parsed(text: str, references: tuple[tuple[str, str], ...]) -> tuple[Any, dic
 
 
 def columns(schema: Any, named: Mapping[str, Any]) -> "tuple[StructType, Convert | None]":
-    """Spark's fields, and what makes pyarrow's values of fastavro's (None: they are the same)."""
+    """Spark's fields, and the function from fastavro's values to pyarrow's (None: they are the same)."""
     from pyspark.sql.types import StructField, StructType
 
     kind, convert = _type(schema, named, ())
@@ -199,7 +199,8 @@ def _union(schema: list[Any], named: Mapping[str, Any], way: tuple[str, ...]) ->
 
 
 def _only_branch(kind: "DataType", convert: "Convert | None") -> "Typed":
-    """Where fastavro tells branches it tells this one too, if its type has a name."""
+    """The type of a union's only branch. Where fastavro names branches it names this one too, if its type has a
+    name."""
     of_value = convert or _same
     return kind, lambda value: of_value(value[1] if isinstance(value, tuple) else value)
 
@@ -221,7 +222,7 @@ def _of_union(names: list[str], converts: "Mapping[str, Convert]") -> "Convert":
 
 
 def _branch(value: Any, names: list[str]) -> tuple[str, Any]:
-    """fastavro tells the branch of a named type in a tuple; that of another shows in the value."""
+    """The branch and the value: fastavro names the branch of a named type in a tuple; another shows in the value."""
     if isinstance(value, tuple):
         return value[0].rpartition(".")[2], value[1]
     if isinstance(value, int) and not isinstance(value, bool):
@@ -236,7 +237,7 @@ def _branch(value: Any, names: list[str]) -> tuple[str, Any]:
 
 
 def has_branches(schema: Any, named: Mapping[str, Any]) -> bool:
-    """Whether some union has several branches beside null: then fastavro must tell which it met."""
+    """Whether some union has several branches beside null: then fastavro must name the branch that it met."""
     return any(
         isinstance(item, list) and len([branch for branch in item if branch != "null"]) > 1
         for item in _all(schema, named, set())
@@ -268,7 +269,7 @@ def avro_schema(fields: "StructType", name: str) -> dict[str, Any]:
 
 
 def avro_name(name: str) -> str:
-    """A topic's name has dots and dashes, which would make a namespace or be refused."""
+    """A name for Avro: a topic's name has dots and dashes, which would make a namespace or be refused."""
     found = re.sub(r"\W", "_", name, flags=re.ASCII)
     return f"_{found}" if found[:1].isdigit() else found
 

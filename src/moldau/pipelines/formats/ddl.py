@@ -1,6 +1,7 @@
 """Spark's way to write a schema (`name STRING, at TIMESTAMP`), understood without Spark.
 
-Only what a check needs: the fields' names, and whether every type is one. Spark itself reads the text for the run.
+It understands only the part that a check needs: the fields' names, and whether every type is one. Spark itself reads
+the text for the run.
 """
 
 import re
@@ -22,14 +23,14 @@ TOKEN = re.compile(r"\s+|(?P<quoted>`(?:[^`]|``)+`)|(?P<word>\w+)|(?P<text>'(?:[
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`type` as it was written."""
+    """A field, with its `type` as it was written."""
 
     name: str
     type: str
 
 
 def fields(schema: str) -> list[Field]:
-    """ValueError with words that follow "must be"."""
+    """The fields of a schema. Raises ValueError with words that follow "must be"."""
     reader = _Reader(schema)
     found = [reader.field(",")]
     while reader.next_is(","):

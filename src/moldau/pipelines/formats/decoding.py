@@ -1,4 +1,4 @@
-"""A record becomes a row, or a bad record with its reason: no record is lost and none ends the run by itself.
+"""Decoding: a record becomes a row, or a bad record with its reason. No record is lost and none ends the run by itself.
 
 A value is decoded once. Spark moves a filter below the projection that it looks at and would decode a second time
 there; it does not move one below a generator, so the decoded value passes through `explode` of an array of one.
@@ -23,9 +23,9 @@ DECODED = "__decoded"
 
 
 def decode(raw: "DataFrame", source: SourceSpec, context: Context) -> Reading:
-    """`raw` has Spark's columns for Kafka (`headers` may lack). In a pipeline without dead letters nothing is bad: such
-    a record ends the run. `required` may name metadata columns too and, with dots, fields of fields.
-    """
+    """The rows and the bad records of `raw`, which has Spark's columns for Kafka (`headers` may lack). In a pipeline
+    without dead letters nothing is bad: such a record ends the run. `required` may name metadata columns too and, with
+    dots, fields of fields."""
     from pyspark.sql import functions as F
 
     columns = [name for name in RAW_COLUMNS if name in raw.columns]
@@ -45,7 +45,7 @@ def decode(raw: "DataFrame", source: SourceSpec, context: Context) -> Reading:
 
 
 def _or_end(reason: "Column", source: SourceSpec) -> "Column":
-    """True where there is no reason; ends the run, and names the record, where there is one."""
+    """A column that is true where there is no reason; where there is one it ends the run, and names the record."""
     from pyspark.sql import functions as F
 
     words = F.concat_ws(
@@ -93,7 +93,7 @@ def _missing(source: SourceSpec, data: "Column", metadata: "dict[str, Column]") 
 
 
 def field_of(data: "Column", name: str) -> "Column":
-    """`user.id` is the field `id` of the field `user`."""
+    """The column of a field: `user.id` is the field `id` of the field `user`."""
     for part in name.split("."):
         data = data[part]
     return data
@@ -106,7 +106,7 @@ def _refuse(source: SourceSpec, fields: "StructType") -> None:
 
 
 def clashes(source: SourceSpec, names: Iterable[str]) -> Iterator[Problem]:
-    """Fields that could not be told from a metadata column or from one another: Spark ignores case in names."""
+    """Fields whose name is that of a metadata column or of another field: Spark ignores case in names."""
     place = source.places.get("schema", source.place)
     seen: dict[str, str] = {}
     for name in names:
@@ -128,7 +128,7 @@ def unknown_required(source: SourceSpec, names: Iterable[str]) -> Iterator[Probl
 
 
 def _not_there(source: SourceSpec, fields: "StructType") -> Iterator[Problem]:
-    """As above, and the fields of fields."""
+    """Required fields, and fields of fields, that the data does not have."""
     yield from unknown_required(source, fields.names)
     for name in source.options.get("required") or ():
         if "." in name and name.partition(".")[0] in fields.names and not _reaches(fields, name.split(".")):
@@ -147,7 +147,7 @@ def _reaches(fields: "DataType", path: Sequence[str]) -> bool:
 
 
 def schema_problems(source: SourceSpec, names: Iterable[str]) -> Iterator[Problem]:
-    """What a format's check can say once it knows the names of the fields."""
+    """Problems that a format's check can find once it knows the names of the fields."""
     names = tuple(names)
     yield from clashes(source, names)
     yield from unknown_required(source, names)

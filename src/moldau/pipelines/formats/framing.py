@@ -5,7 +5,7 @@ PREFIX_BYTES = 5
 
 
 class BadValue(Exception):
-    """A value cannot be decoded; the words are the record's reason."""
+    """Error: a value cannot be decoded; the words are the record's reason."""
 
 
 def schema_id(value: bytes) -> int:
@@ -21,7 +21,8 @@ def prefix(schema: int) -> bytes:
 
 
 def zigzag(numbers: tuple[int, ...]) -> bytes:
-    """Where a message stands in its Protobuf schema: how many numbers, then each; the first message is a single 0."""
+    """The place of a message in its Protobuf schema: the count of numbers, then each; the first message is a single
+    0."""
     if numbers == (0,):
         return b"\0"
     return b"".join(_varint(number << 1) for number in (len(numbers), *numbers))
@@ -37,7 +38,7 @@ def _varint(number: int) -> bytes:
 
 
 def message_place(value: bytes) -> tuple[tuple[int, ...], int]:
-    """The numbers that follow the schema's id, and where the message begins."""
+    """The numbers that follow the schema's id, and the position at which the message begins."""
     count, place = _read(value, PREFIX_BYTES)
     if count == 0:
         return (0,), place

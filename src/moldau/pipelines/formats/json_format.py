@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 FIELDS, TEXT = "fields", "text"
-"""What a value is decoded to: its fields, and the text itself for the questions that Spark does not ask."""
+"""Parts of a decoded value: its fields, and the text itself for the questions that Spark does not ask."""
 CORRUPT = "__corrupt"
 FRAME_BYTES = 5
-"""A registry's serialisers put a 0 and the schema's id (4 bytes) in front."""
+"""Bytes that a registry's serialisers put in front: a 0 and the schema's id (4 bytes)."""
 SHOWN_MAX = 60
 """Characters of a wrong value that the reason shows."""
 
 
 def schema(value: Any) -> str:
-    """`infer`, `registry`, or Spark's DDL."""
+    """The option's text, checked: `infer`, `registry`, or Spark's DDL."""
     words = text(value).strip()
     if words not in ("infer", "registry"):
         ddl.fields(words)
@@ -97,7 +97,8 @@ class Json:
         return data, _reason(found, decoded[TEXT], value, typed)
 
     def encode(self, row: "Column", fields: "StructType", sink: SinkSpec, context: Context) -> "Column":  # noqa: ARG002
-        """Null fields are written. With `schema: registry` a value is framed, and its JSON Schema registered."""
+        """The value of a row as JSON; null fields are written. With `schema: registry` a value is framed, and its JSON
+        Schema registered."""
         from pyspark.sql import functions as F
 
         value = F.to_json(row, {"ignoreNullFields": "false", **_patterns(sink)}).cast("binary")
@@ -182,7 +183,8 @@ def _path(name: str) -> str:
 
 
 def _has_more(words: "Column") -> "Column":
-    """Spark reads the first object and forgets the rest. The costly question is asked only where there may be one."""
+    """Whether text follows the first object, which Spark would drop. The costly question is asked only where there may
+    be some."""
     from pyspark.sql import functions as F
 
     suspect = words.contains("}{") | words.contains("}\n{") | words.contains("} {") | words.contains("}\r\n{")
@@ -192,7 +194,7 @@ def _has_more(words: "Column") -> "Column":
 
 
 def _infinite(column: "Column", kind: "DataType") -> "Column | None":
-    """Whether there is an infinite number in it; None: there cannot be."""
+    """Whether the column has an infinite number in it; None: it cannot have one."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType
 

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 NOTHING = "nothing"
 """The type of null, which goes with any other."""
 NUMBERS = ("bigint", "decimal(38,0)", "double")
-"""Each takes in those before it."""
+"""Types of numbers; each takes in those before it."""
 
 # A type is one of the names above, "boolean" or "string", or a dict of fields, or a list of the one type of its items.
 
 
 def infer(values: Iterable[bytes | None], source: SourceSpec) -> "StructType":
-    """Samples that are no JSON objects do not count; PipelineError if there is no other."""
+    """The fields that the samples have. Samples that are no JSON objects do not count; PipelineError if there is no
+    other."""
     found: Any = NOTHING
     for value in values:
         try:

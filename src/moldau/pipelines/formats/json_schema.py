@@ -20,7 +20,7 @@ class _Recursive(Exception):
 
 
 def fields_of(kept: Mapping[str, Any], source: SourceSpec) -> "StructType":
-    """Of a schema with its references, as `RegisteredSchema.as_json` gives it."""
+    """The fields of a schema with its references, in the form of `RegisteredSchema.as_json`."""
     from pyspark.sql.types import StructType
 
     documents = {name: json.loads(words) for name, words in kept["references"]}
@@ -37,7 +37,7 @@ def fields_of(kept: Mapping[str, Any], source: SourceSpec) -> "StructType":
 
 
 class _Reader:
-    """`documents`: other schemas, by the names that `$ref` calls them."""
+    """Reader of a schema; `documents` are other schemas, by the names that `$ref` calls them."""
 
     def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents
@@ -107,7 +107,7 @@ def _text(schema: Mapping[str, Any]) -> "DataType":
 
 
 def schema_of(fields: "StructType", title: str) -> str:
-    """The JSON Schema of what Spark writes for these columns."""
+    """The JSON Schema of the text that Spark writes for these columns."""
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", "title": title, **_object_schema(fields)}
     return json.dumps(schema)
 

@@ -1,7 +1,7 @@
-"""A schema that was found, not written, is found once: restarts and replays decode as the first start did.
+"""Schemas that were found, not written, are found once: restarts and replays decode as the first start did.
 
-It lies in `schemas/SOURCE.json` of the pipeline's storage, with what it was found for. If that is no longer what the
-pipeline says (another topic, another registry), it is found anew; delete the file to have it found anew otherwise.
+Each lies in `schemas/SOURCE.json` of the pipeline's storage, with the topic and registry that it was found for. If the
+pipeline names others now, it is found anew; delete the file to have it found anew otherwise.
 """
 
 import json
@@ -16,7 +16,7 @@ DEPENDS_ON = ("topic", "pattern", "format", "schema", "registry", "subject", "me
 
 
 def fixed(source: SourceSpec, context: Context, find: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """What `find` gave at the first start; it is made of JSON's types."""
+    """The schema that `find` gave at the first start, in JSON's types."""
     path = context.pipeline.storage / "schemas" / f"{source.name}.json"
     wanted = json.loads(json.dumps({name: source.options.get(name) for name in DEPENDS_ON}))
     if path.exists():

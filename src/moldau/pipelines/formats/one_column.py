@@ -1,4 +1,4 @@
-"""What formats share: words for bad records, and values that are one column."""
+"""Common parts of formats: words for bad records, and values that are one column."""
 
 from typing import TYPE_CHECKING
 

@@ -93,7 +93,7 @@ class Protobuf:
 
 
 def _message(spec: SourceSpec | SinkSpec, schema: RegisteredSchema) -> "Descriptor":
-    """The one that the options name; PipelineError if it is not there."""
+    """The message type that the options name; PipelineError if it is not there."""
     try:
         messages = all_messages(_file(schema))
     except NotCompiled as error:
@@ -115,7 +115,7 @@ def _file(schema: RegisteredSchema) -> "FileDescriptor":
 
 @lru_cache(maxsize=SCHEMAS_MAX)
 def _reading(reader: RegisteredSchema, name: str) -> Callable[[bytes], Any]:
-    """Of a message's own bytes."""
+    """A function that reads a message's own bytes."""
     from google.protobuf.message_factory import GetMessageClass  # type: ignore[import-untyped]  # no type information
 
     message = _file(reader).pool.FindMessageTypeByName(name)
@@ -126,7 +126,7 @@ def _reading(reader: RegisteredSchema, name: str) -> Callable[[bytes], Any]:
 
 @dataclass(frozen=True, slots=True)
 class ProtobufDecoder:
-    """`message`: the full name of the one to read."""
+    """Maker of a decoder; `message` is the full name of the message to read."""
 
     registry: RegistryAddress
     reader: RegisteredSchema

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FileDescriptor  # type: ignore[import-untyped]  # no type information
 
 MAIN = "moldau_main.proto"
-"""The name of the file that has no name: those it imports have theirs."""
+"""Name of the file that has no name: the files that it imports have theirs."""
 PACKED = re.compile(r"[A-Za-z0-9+/=]+")
-"""What Confluent's client for Python registers: a descriptor in base64. Some registries give it back so."""
+"""Form that Confluent's client for Python registers: a descriptor in base64. Some registries give it back so."""
 
 
 class NotCompiled(Exception):
-    """protoc does not take a schema."""
+    """Error: protoc does not take a schema."""
 
 
 def compiled(text: str, references: tuple[tuple[str, str], ...]) -> "FileDescriptor":
-    """In a pool of its own: two versions of a schema have messages of the same names."""
+    """The compiled file, in a pool of its own: two versions of a schema have messages of the same names."""
     from google.protobuf import descriptor_pb2, descriptor_pool  # type: ignore[import-untyped]  # no type information
 
     files = descriptor_pb2.FileDescriptorSet.FromString(_descriptors(text, references))
@@ -51,7 +51,7 @@ def _descriptors(text: str, references: tuple[tuple[str, str], ...]) -> bytes:
 
 
 def _written(directory: Path, files: tuple[tuple[str, str], ...]) -> bytes:
-    """Write those that are text into the directory; the others as a set of descriptors."""
+    """Write the files that are text into the directory; returns the others as a set of descriptors."""
     from google.protobuf import descriptor_pb2
 
     others = descriptor_pb2.FileDescriptorSet()
@@ -69,7 +69,7 @@ def _written(directory: Path, files: tuple[tuple[str, str], ...]) -> bytes:
 
 
 def _google_types() -> Iterator[Path]:
-    """Where googleapis-common-protos is installed: its `google/type` has dates and amounts of money."""
+    """Directories of googleapis-common-protos, if it is installed: its `google/type` has dates and amounts of money."""
     import google.protobuf  # type: ignore[import-untyped]  # no type information
 
     for directory in google.protobuf.__path__:
@@ -78,7 +78,7 @@ def _google_types() -> Iterator[Path]:
 
 
 def message_at(file: "FileDescriptor", place: tuple[int, ...]) -> "Descriptor | None":
-    """(0, 2) is the third message inside the first of the file."""
+    """The message at a place: (0, 2) is the third message inside the first of the file."""
     inside: list[Any] = list(file.message_types_by_name.values())
     found = None
     for number in place:
@@ -97,7 +97,7 @@ def place_of(message: "Descriptor") -> tuple[int, ...]:
 
 
 def all_messages(file: "FileDescriptor") -> "list[Descriptor]":
-    """Also those inside others, but not the entries of maps."""
+    """All messages of a file, also those inside others, but not the entries of maps."""
     found: list[Descriptor] = []
     waiting: list[Any] = list(file.message_types_by_name.values())
     while waiting:

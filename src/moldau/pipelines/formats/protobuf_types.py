@@ -35,7 +35,7 @@ DURATION = "google.protobuf.Duration"
 
 
 def columns(message: "Descriptor") -> "tuple[StructType, Convert]":
-    """Spark's fields, and what makes pyarrow's values of a message."""
+    """Spark's fields, and the function from a message to pyarrow's values."""
     return _message(message, ())
 
 
@@ -230,7 +230,7 @@ _PROTO = {
 
 
 def fill(message: Any, row: dict[str, Any]) -> Any:
-    """Set a message's fields from a row; what is null stays unset."""
+    """Set a message's fields from a row; null fields stay unset."""
     by_name = message.DESCRIPTOR.fields_by_name
     for name, value in row.items():
         if value is not None:

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
 QUIET_MAX_S = 10.0
-"""A partition that gives nothing for so long, although it has records, is an error."""
+"""Seconds after which a partition that gives nothing, although it has records, is an error."""
 
 
 def sample_values(source: SourceSpec, context: Context) -> list[bytes | None]:
-    """At most `samples` of them, as many from each partition."""
+    """At most `samples` values, as many from each partition."""
     cluster = cluster_of(context.pipeline, source.options)
     try:
         partitions = _partitions(cluster, source)

@@ -1,8 +1,9 @@
-"""Records that cannot be decoded go to the pipeline's dead-letter topic, with headers that say whence and why.
+"""Dead letters: records that cannot be decoded, in the pipeline's dead-letter topic, with headers that say whence and
+why.
 
-`moldau pipeline redrive` reads the same headers (`redrive.py`). Names and texts, all in UTF-8:
-`moldau.dlq.pipeline`, `.source`, `.topic`, `.partition`, `.offset`, `.timestamp` (milliseconds), `.reason`; and
-`.attempts`, how often the record has been sent back.
+`moldau pipeline redrive` reads the same headers (`redrive.py`). Names and texts, all in UTF-8: `moldau.dlq.pipeline`,
+`.source`, `.topic`, `.partition`, `.offset`, `.timestamp` (milliseconds), `.reason`; and `.attempts`, the number of
+times that the record has been sent back.
 """
 
 from typing import TYPE_CHECKING
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
 
 PREFIX = "moldau.dlq."
 REASON_MAX = 1000
-"""Characters: a decoder may tell a long story, and a header is read by people."""
+"""Characters of a reason: a decoder may write a long text, and people read headers."""
 
 
 def attach(source: SourceSpec, bad: "DataFrame", context: Context) -> "DataStreamWriter":
-    """A writer for a source's bad records, complete but for name, trigger and checkpoint."""
+    """A writer for a source's bad records, complete except for name, trigger and checkpoint."""
     topic = context.pipeline.dead_letters
     if topic is None:
         raise ValueError(f"{context.pipeline.name} has no topic for dead letters: a bad record ends the run")
@@ -32,7 +33,7 @@ def attach(source: SourceSpec, bad: "DataFrame", context: Context) -> "DataStrea
 
 
 def letters(source: SourceSpec, bad: "DataFrame", context: Context) -> "DataFrame":
-    """Key, value and headers of each."""
+    """Key, value and headers of each dead letter."""
     from pyspark.sql import functions as F
 
     said = {

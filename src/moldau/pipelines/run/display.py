@@ -11,13 +11,13 @@ from moldau.pipelines.run.progress import Figures, Progress
 
 REFRESH_S = 0.2
 PLAIN_S = 10.0
-"""Between two plain lines of a query."""
+"""Seconds between two plain lines of a query."""
 SETTLED = ("ended", "failed")
 CLEAR_LINE = "\x1b[2K"
 
 
 class Display:
-    """`say` is for what else there is to tell while the lines are refreshed: it comes out above them."""
+    """Terminal output of a run. `say` prints any other text above the lines while they are refreshed."""
 
     def __init__(
         self, out: TextIO | None = None, clock: Callable[[], float] = monotonic, live: bool | None = None
@@ -68,7 +68,7 @@ class Display:
         self._out.flush()
 
     def _print(self, figures: list[Figures]) -> None:
-        """A line when there is news of a query: at its first batch, at its end, and else now and then."""
+        """Print a line when a query has changed: at its first batch, at its end, and else now and then."""
         with self._lock:
             for each in figures:
                 at, batch, state = self._last.get(each.name, (-PLAIN_S, -1, ""))
@@ -86,7 +86,8 @@ def table(figures: list[Figures]) -> list[str]:
 
 
 def line(figures: Figures, width: int = 0) -> str:
-    """`visits.table running batch 12  9,000 rows 5,000/s lag 120 0.80 s watermark 2026-11-16 05:00:00 state 40 rows`"""
+    """The line of a query: `visits.table running batch 12  9,000 rows 5,000/s lag 120 0.80 s watermark 2026-11-16
+    05:00:00 state 40 rows`"""
     parts = [f"{figures.name:<{width}}", f"{figures.state:<7}"]
     if figures.batch >= 0:
         parts.append(f"batch {figures.batch:<4}")

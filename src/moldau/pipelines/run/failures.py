@@ -1,9 +1,9 @@
-"""What went wrong in Spark, in one line: the cause, without the stacks of two languages around it."""
+"""Failures of Spark in one line: the cause, without the stacks of two languages around it."""
 
 import re
 
 LENGTH_MAX = 600
-"""Spark's messages may carry a whole plan."""
+"""Characters of a line: Spark's messages may carry a whole plan."""
 TRACEBACK = "Traceback (most recent call last):\n"
 NOISE = re.compile(r"(=== Streaming Query ===|JVM stacktrace:|Driver stacktrace:|\n\tat |\n== SQL|;\n).*", re.DOTALL)
 TASK = re.compile(r"^Job aborted due to stage failure:.*?\(TID \d+\) \([^)]*\): ", re.DOTALL)
@@ -34,7 +34,7 @@ def _text(error: BaseException) -> str:
 
 
 def _tells_by_class(error: BaseException) -> bool:
-    """Python's own errors are short of words: `KeyError: 'at'`."""
+    """Whether the class must be shown: Python's own errors are short of words, such as `KeyError: 'at'`."""
     return type(error).__module__ == "builtins" and not isinstance(error, OSError | RuntimeError | ValueError)
 
 
@@ -48,12 +48,13 @@ def _words(text: str) -> str:
 
 
 def _short_class(text: str) -> str:
-    """`UnknownHostException: nowhere` for `java.net.UnknownHostException: nowhere`."""
+    """The text with a short class name: `UnknownHostException: nowhere` for `java.net.UnknownHostException:
+    nowhere`."""
     return JAVA_CLASS.sub(lambda found: f"{found[1]}: ", text).removesuffix(": ")
 
 
 def _last_of_traceback(text: str) -> str:
-    """What Python printed after the last frame, message and all, up to Spark's own words."""
+    """The text that Python printed after the last frame, message and all, up to Spark's own words."""
     after = text.rpartition(TRACEBACK)[2].splitlines()
     begin = next((number for number, line in enumerate(after) if line and not line.startswith(" ")), len(after) - 1)
     return "\n".join(after[begin:])

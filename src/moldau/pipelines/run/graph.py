@@ -1,7 +1,7 @@
-"""From a spec to data frames: sources opened, views made of them in the order they need each other, rows for each sink.
+"""Data frames of a spec: sources opened, views made of them in the order they need each other, rows for each sink.
 
-Nothing starts here: `check` builds the same frames only to hear what Spark's analysis says of them. A source or a view
-that fails is told with its error, and what reads it is left out: its own failure would say nothing new.
+Nothing starts here: `check` builds the same frames only for Spark's analysis. A source or a view that fails is reported
+with its error, and its readers are left out: their failure would say nothing new.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Frames:
-    """`found`: every source and view that has no broken input, as a data frame or the error met instead of it."""
+    """The frames of a pipeline. `found`: every source and view without a broken input, as a data frame or the error met
+    instead of it."""
 
     found: "dict[str, DataFrame | Exception]" = field(default_factory=dict)
     readings: dict[str, Reading] = field(default_factory=dict)
@@ -36,7 +37,8 @@ class Frames:
 
 
 def build(spec: PipelineSpec, context: Context, shape: "Shape | None" = None) -> Frames:
-    """`shape` may narrow the rows of a source before anything else sees them. The spec has no cycle (`check`)."""
+    """The frames of a spec without a cycle (`check`). `shape` may narrow the rows of a source before anything else sees
+    them."""
     frames = Frames()
     for source in spec.sources.values():
         try:
@@ -59,7 +61,7 @@ def build(spec: PipelineSpec, context: Context, shape: "Shape | None" = None) ->
 
 
 def views_in_order(spec: PipelineSpec) -> list[ViewSpec]:
-    """Each after the views that it reads."""
+    """The views, each after the views that it reads."""
     needs = {view.name: [name for name in view.inputs if name in spec.views] for view in spec.views.values()}
     return [spec.views[name] for name in TopologicalSorter(needs).static_order()]
 
@@ -70,7 +72,7 @@ def _with_watermark(source: SourceSpec, rows: "DataFrame") -> "DataFrame":
 
 
 def _named(name: str, frame: "DataFrame") -> "DataFrame":
-    """Known to SQL by its name."""
+    """The frame, known to SQL by its name."""
     frame.createOrReplaceTempView(f"`{name}`")
     return frame
 
@@ -107,7 +109,7 @@ def sources_of(spec: PipelineSpec, sink: SinkSpec) -> list[SourceSpec]:
 
 
 def needed(spec: PipelineSpec, sinks: Iterable[SinkSpec] | None = None) -> PipelineSpec:
-    """The spec without what no sink reads: a run opens no source for nothing."""
+    """The spec without parts that no sink reads: a run opens no source for nothing."""
     kept = spec.sinks if sinks is None else {sink.name: sink for sink in sinks}
     names = {name for sink in kept.values() for name in upstream(spec, sink)}
     return replace(
@@ -128,7 +130,8 @@ def rows_of(sink: SinkSpec, frames: Frames) -> "DataFrame":
 
 
 def check_sinks(spec: PipelineSpec, frames: Frames) -> "tuple[dict[str, DataFrame], list[Problem]]":
-    """The rows of each sink, and why some have none. A sink with a flow that failed is passed over: that is told."""
+    """The rows of each sink, and why some have none. A sink with a flow that failed is passed over: that flow is
+    reported."""
     found: dict[str, DataFrame] = {}
     problems: list[Problem] = []
     for sink in spec.sinks.values():
@@ -172,7 +175,8 @@ def _unwritable(sink: SinkSpec, rows: "DataFrame") -> Problem | None:
 
 
 def output_mode(sink: SinkSpec, rows: "DataFrame") -> str:
-    """The one written; where none was, append if Spark cannot update such rows (those of an outer join)."""
+    """The output mode that was written; where none was, append if Spark cannot update such rows (those of an outer
+    join)."""
     mode: str = sink.options["mode"]
     if "mode" in sink.places or mode == "append" or _refused_in(mode, rows) is None:
         return mode
@@ -180,7 +184,7 @@ def output_mode(sink: SinkSpec, rows: "DataFrame") -> str:
 
 
 def mode_refusal(sink: SinkSpec, rows: "DataFrame") -> Problem | None:
-    """Spark says so only when a query starts; its rule can be asked before."""
+    """The problem if Spark would refuse the mode; it would say so only when a query starts."""
     mode = output_mode(sink, rows)
     error = _refused_in(mode, rows)
     if error is None:

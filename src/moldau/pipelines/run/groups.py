@@ -1,7 +1,7 @@
 """The position of each query as the offsets of a consumer group, so that every Kafka tool shows its lag.
 
-A run never fails for it and never waits for it: positions are sent by a thread of its own, the newest of each query,
-and a group that cannot be written (someone is a member of it; the cluster does not answer) is told once.
+The law: a run never fails for it and never waits for it. Positions are sent by a thread of its own, the newest of each
+query, and a group that cannot be written (someone is a member of it; the cluster does not answer) is reported once.
 """
 
 import re
@@ -24,7 +24,7 @@ REQUEST_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """The topics that a source reads, and where they are."""
+    """The topics that a source reads, and their cluster."""
 
     cluster: Cluster
     topics: tuple[str, ...]
@@ -51,7 +51,8 @@ def readers_of_sink(pipeline: PipelineSpec, sink: SinkSpec) -> list[Reader]:
 
 
 class Groups:
-    """`queries`: what each query reads; the group has the query's name. `say` gets a line for the user."""
+    """Committer of positions. `queries`: the readers of each query, whose name the group has. `say` gets a line for the
+    user."""
 
     def __init__(self, queries: Mapping[str, Sequence[Reader]], say: Callable[[str], None]) -> None:
         self._queries = queries
@@ -66,18 +67,18 @@ class Groups:
         self._thread.start()
 
     def commit(self, query: str, positions: Offsets) -> None:
-        """Soon; a newer position of the same query takes its place."""
+        """Commit a position soon; a newer one of the same query takes its place."""
         with self._news:
             self._pending[query] = positions
             self._news.notify_all()
 
     def wait(self, timeout_s: float) -> bool:
-        """Until all that was given is sent or refused; False if it took too long."""
+        """Wait until all positions are sent or refused; False if it took too long."""
         with self._news:
             return self._news.wait_for(lambda: not (self._pending or self._sending), timeout_s)
 
     def close(self, timeout_s: float = 2 * REQUEST_TIMEOUT_S) -> None:
-        """After what is pending has been sent."""
+        """Close after pending positions have been sent."""
         with self._news:
             self._closing = True
             self._news.notify_all()
@@ -103,14 +104,14 @@ class Groups:
             self._complain(query, f"{', '.join(unclear)} could be of either of two clusters")
         for cluster, known in by_cluster.items():
             try:
-                refusal = self._until_settled(cluster, query, known)
+                refusal = self._commit_refusal(cluster, query, known)
             except Exception as error:  # a thread that died would stop all groups without a word
                 refusal = str(error)
             if refusal:
                 self._complain(query, refusal)
 
-    def _until_settled(self, cluster: Cluster, group: str, positions: Offsets) -> str | None:
-        """Why not, in words."""
+    def _commit_refusal(self, cluster: Cluster, group: str, positions: Offsets) -> str | None:
+        """The reason in words why positions could not be committed; None if they were."""
         from confluent_kafka import KafkaException
 
         try:
@@ -120,7 +121,7 @@ class Groups:
         return None
 
     def _alter(self, cluster: Cluster, group: str, positions: Offsets) -> None:
-        """KafkaException if any is refused."""
+        """Alter the group's offsets; raises KafkaException if any is refused."""
         from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
         partitions = [
@@ -142,7 +143,8 @@ class Groups:
 
 
 def _by_cluster(reading: Sequence[Reader], positions: Offsets) -> tuple[dict[Cluster, Offsets], list[str]]:
-    """Also the topics of which Spark does not tell where they are: the name is read from two clusters."""
+    """The offsets of each cluster, and the topics whose cluster Spark does not name: the name is read from two
+    clusters."""
     found: dict[Cluster, Offsets] = {}
     unclear = []
     for topic, partitions in positions.items():
@@ -161,7 +163,7 @@ def _admin(cluster: Cluster) -> "AdminClient":
 
 
 def delete(cluster: Cluster, groups: Sequence[str]) -> dict[str, str]:
-    """Those that could not be deleted, each with the reason. One that is not there is as good as deleted."""
+    """The groups that could not be deleted, each with the reason. A group that is not there counts as deleted."""
     from confluent_kafka import KafkaError, KafkaException
 
     refused: dict[str, str] = {}

@@ -1,7 +1,8 @@
-"""What Spark tells of its queries: kept as figures for `status` and the terminal, and as offsets of consumer groups.
+"""Progress of Spark's queries: kept as figures for `status` and the terminal, and as offsets of consumer groups.
 
-Spark calls the listener from threads of its own and goes on only when it returns: nothing here waits for a cluster, a
-disk or a terminal for long. The checkpoint is the truth; a group only shows the position, and is never read back.
+The law: Spark calls the listener from threads of its own and goes on only when it returns, so nothing here waits for a
+cluster, a disk or a terminal for long. The checkpoint is the truth; a group only shows the position, and is never read
+back.
 """
 
 import json
@@ -14,34 +15,34 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
 Offsets = dict[str, dict[int, int]]
-"""By topic and partition, the offset that is read next."""
+"""The offset that is read next, by topic and partition."""
 
 KAFKA_SOURCE = "KafkaV2["
 
 
 @dataclass(slots=True)
 class Figures:
-    """Of one query, as of its last batch."""
+    """Figures of one query, as of its last batch."""
 
     name: str
     state: str = "starting"
     batch: int = -1
     rows: int = 0
-    """Read since the run began."""
+    """Rows read since the run began."""
     rows_per_second: float = 0.0
     lag: int | None = None
-    """Records that are in the topics and not read yet; None: it reads no topics."""
+    """Records that are in the topics and not read yet; None: the query reads no topics."""
     batch_ms: int = 0
     watermark: str | None = None
     state_rows: int = 0
     state_bytes: int = 0
     late_rows: int = 0
-    """Left out since the run began, as they came after the watermark."""
+    """Rows left out since the run began, as they came after the watermark."""
     at: str = ""
     error: str | None = None
 
     def take(self, progress: Mapping[str, Any]) -> None:
-        """A batch has ended."""
+        """Take the progress of a batch that has ended."""
         self.state = "running"
         self.batch = progress["batchId"]
         self.rows += progress.get("numInputRows") or 0
@@ -57,19 +58,19 @@ class Figures:
 
 
 def _number(value: Any) -> float:
-    """Spark says NaN of a batch that took no time."""
+    """A number of Spark's; 0 for the NaN of a batch that took no time."""
     number = float(value or 0)
     return number if number == number and number != float("inf") else 0.0
 
 
 def _watermark(progress: Mapping[str, Any]) -> str | None:
-    """None until there is one: Spark begins with 1970."""
+    """The watermark; None until there is one, as Spark begins with 1970."""
     mark = (progress.get("eventTime") or {}).get("watermark")
     return None if mark is None or mark.startswith("1970-01-01T00:00:00") else str(mark)
 
 
 def offsets(told: Any) -> Offsets:
-    """Of a Kafka source, from what Spark keeps as JSON."""
+    """The offsets of a Kafka source, from the JSON that Spark keeps."""
     parsed = json.loads(told) if isinstance(told, str) else told
     if not isinstance(parsed, Mapping):
         return {}
@@ -85,7 +86,7 @@ def reads_topics(source: Mapping[str, Any]) -> bool:
 
 
 def positions(sources: Iterable[Mapping[str, Any]]) -> Offsets:
-    """Of all Kafka sources of a query. One that a query reads twice counts where it is read slower."""
+    """The offsets of all Kafka sources of a query. A topic that a query reads twice counts where it is read slower."""
     found: Offsets = {}
     for source in sources:
         for topic, partitions in offsets(source["endOffset"]).items() if reads_topics(source) else ():
@@ -96,7 +97,8 @@ def positions(sources: Iterable[Mapping[str, Any]]) -> Offsets:
 
 
 def lag(sources: Iterable[Mapping[str, Any]]) -> int | None:
-    """In real-time mode the end of a batch may be past the latest offset, which was asked before it began."""
+    """The lag of a query. In real-time mode the end of a batch may be past the latest offset, which was asked before it
+    began."""
     total = None
     for source in sources:
         if not reads_topics(source):
@@ -111,7 +113,7 @@ def lag(sources: Iterable[Mapping[str, Any]]) -> int | None:
 
 @dataclass(slots=True)
 class Progress:
-    """All queries of a run. `changed` is notified whenever Spark has told something.
+    """Progress of all queries of a run. `changed` is notified whenever Spark has reported something.
 
     `committed` gets the positions of a query after each of its batches.
     """
@@ -131,7 +133,7 @@ class Progress:
             with self.changed:
                 self._ids[query_id] = name
                 self.figures[name].state = "running"
-            self._told()
+            self._notify()
 
     def progressed(self, progress: Mapping[str, Any]) -> None:
         name = progress["name"]
@@ -142,14 +144,14 @@ class Progress:
         found = positions(progress["sources"])
         if found and self.committed is not None:
             self.committed(name, found)
-        self._told()
+        self._notify()
 
     def idle(self, query_id: str) -> None:
         if query_id in self._ids:
             with self.changed:
                 figures = self.figures[self._ids[query_id]]
                 figures.state, figures.rows_per_second = "idle", 0.0
-            self._told()
+            self._notify()
 
     def terminated(self, query_id: str, failed: bool) -> None:
         if query_id in self._ids:
@@ -157,20 +159,20 @@ class Progress:
                 name = self._ids[query_id]
                 self.figures[name].state = "failed" if failed else "ended"
                 self.ended.add(name)
-            self._told()
+            self._notify()
 
-    def _told(self) -> None:
+    def _notify(self) -> None:
         with self.changed:
             self.changed.notify_all()
 
-    def told(self) -> list[dict[str, Any]]:
-        """For `status.json`."""
+    def as_status(self) -> list[dict[str, Any]]:
+        """The figures of all queries for `status.json`."""
         with self.changed:
             return [asdict(figures) for figures in self.figures.values()]
 
 
 def listener(progress: Progress) -> "StreamingQueryListener":
-    """Spark's side of it."""
+    """Spark's listener, which fills `progress`."""
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):

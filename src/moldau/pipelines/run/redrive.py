@@ -1,9 +1,9 @@
-"""Dead letters go back to where they came from, after what made them bad has been put right.
+"""Redrive: dead letters go back to their topics, after the cause has been repaired.
 
-Read once: with a consumer group (`NAME.redrive`) whose offsets are committed when the cluster has acknowledged every
-record before them. Up to the end that was seen at the start: a record that is bad again waits for the next time.
-A letter that the filters leave out is written again to the end of the dead-letter topic, as the group has one position
-in a partition and could not come back to it.
+The law: each is read once, with a consumer group (`NAME.redrive`) whose offsets are committed when the cluster has
+acknowledged every record before them. It goes up to the end that was seen at the start: a record that is bad again
+waits for the next time. A letter that the filters leave out is written again to the end of the dead-letter topic, as
+the group has one position in a partition and could not come back to it.
 
 A record that goes back has the time of its sending: with its first one the topic's retention might remove it before it
 is read. The first time stays in the header `moldau.dlq.timestamp`, beside `moldau.dlq.attempts`.
@@ -30,17 +30,17 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class RedriveError(Exception):
-    """Not all could be sent back; what was is committed. The message is one line."""
+    """Error: not all letters could be sent back; those that were are committed. The message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter: what the record was, whence it came and why it was bad."""
+    """A dead letter: the record, its origin and the reason why it was bad."""
 
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
-    """The record's own."""
+    """The record's own headers."""
     source: str
     topic: str
     partition: int
@@ -52,18 +52,20 @@ class Letter:
 
 @dataclass(slots=True)
 class Redriven:
-    """`sent` by topic; `kept`: left out by the filters; `foreign`: not written by a pipeline, and passed over."""
+    """Outcome. `sent` by topic; `kept`: left out by the filters; `foreign`: not written by a pipeline, and passed
+    over."""
 
     sent: Counter[str] = field(default_factory=Counter)
     kept: int = 0
     foreign: int = 0
     letters: list[Letter] = field(default_factory=list)
-    """Of a dry run: what would be sent."""
+    """Letters of a dry run, which would be sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """`reason`: a text in the reason, in any case; `source`: a name; `records_max`: how many are sent at most."""
+    """Filter of letters. `reason`: a text in the reason, in any case; `source`: a name; `records_max`: the most that
+    are sent."""
 
     reason: str | None = None
     source: str | None = None
@@ -76,7 +78,7 @@ class Filter:
 
 
 def redrive(pipeline: PipelineSpec, chosen: Filter | None = None, dry_run: bool = False) -> Redriven:
-    """Send back what there is. RedriveError, or ClusterError if a cluster does not answer."""
+    """Send back all letters. Raises RedriveError, or ClusterError if a cluster does not answer."""
     if pipeline.dead_letters is None:
         raise RedriveError(f"pipeline {pipeline.name!r} has no dead letters")
     with _Work(pipeline, pipeline.dead_letters, chosen or Filter(), dry_run) as work:
@@ -133,7 +135,7 @@ class _Work:
         return wanted is not None and self._done.sent.total() + len(self._done.letters) >= wanted
 
     def _batch(self, place: "TopicPartition", position: int, high: int) -> int:
-        """Send a batch and commit it; the position after it."""
+        """Send a batch and commit it; returns the position after it."""
         from confluent_kafka import KafkaException, TopicPartition
 
         waiting = _Waiting()
@@ -169,7 +171,8 @@ class _Work:
             self._send(letter, waiting)
 
     def _send(self, letter: Letter, waiting: "_Waiting") -> None:
-        """To its own partition, if the topic still has it: another client's partitioner would choose another."""
+        """Send a letter to its own partition, if the topic still has it: another client's partitioner would choose
+        another."""
         source = self._pipeline.sources.get(letter.source)
         cluster = cluster_of(self._pipeline, source.options if source else None)
         headers: Headers = [
@@ -206,7 +209,7 @@ class _Work:
 
 
 class _Waiting:
-    """What was sent and not yet acknowledged."""
+    """Letters that were sent and are not acknowledged yet."""
 
     def __init__(self) -> None:
         self._open = 0
@@ -232,7 +235,7 @@ class _Waiting:
 
 
 def letter_of(message: "Message") -> Letter | None:
-    """None: the record has not the headers of a dead letter."""
+    """The letter in a record; None if the record has not the headers of one."""
     headers: list[tuple[str, Any]] = list(message.headers() or [])  # type: ignore[arg-type]  # its stubs know dicts too
     # of a record that was sent back before the newest words count, but its first time
     told = [(name.removeprefix(PREFIX), _text(value)) for name, value in headers if name.startswith(PREFIX)]
@@ -265,7 +268,7 @@ def _text(value: Any) -> str:
 
 
 def said_by(redriven: Redriven, pipeline: PipelineSpec, dry_run: bool) -> Iterator[str]:
-    """Lines for a person."""
+    """Lines for a person about the outcome."""
     if dry_run:
         for letter in redriven.letters:
             yield f"{letter.topic}-{letter.partition} offset {letter.offset}: {letter.reason}"

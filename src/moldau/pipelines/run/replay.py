@@ -1,7 +1,7 @@
-"""The rows of a sink computed again from some time on, into another place, while production goes on untouched.
+"""Replay: the rows of a sink computed again from some time on, into another place, while production goes on untouched.
 
 A replay is a pipeline of its own made of the same file: the sink's flow, topics read from the time, one sink to write,
-a storage under the pipeline's and a consumer group of its own. Of production it reads the fixed schemas and nothing
+a storage under the pipeline's and a consumer group of its own. It reads the fixed schemas of production and nothing
 else, and it writes no dead letters: the records in question have theirs.
 """
 
@@ -28,18 +28,19 @@ INHERITED = ("key", "mode", "columns", "delete_when", "headers")
 IN_FILES = ("sqlite", "parquet", "delta", "iceberg")
 """Kinds whose first option is a path."""
 TARGET = ("table", "collection", "bootstrap")
-"""Besides the first option, what tells one place from another."""
+"""Options that, besides the first one, tell one place from another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """By the time of the records: from the first on, up to the second and without it."""
+    """Window of the records' times: from the first on, up to the second and without it."""
 
     begin: datetime
     end: datetime | None = None
 
     def shape(self, source: SourceSpec, rows: "DataFrame") -> "DataFrame":
-        """A topic's offset for a time is that of the first such record; older ones may come after it."""
+        """The rows of the window. A topic's offset for a time is that of the first such record; older ones may come
+        after it."""
         from pyspark.sql import functions as F
 
         if source.kind != "topic" or source.options.get("as") == "table":
@@ -49,7 +50,7 @@ class Window:
 
 
 def moment(text: str) -> datetime:
-    """ISO 8601, UTC unless it says otherwise; or milliseconds since 1970. Raises ValueError."""
+    """The moment of a text: ISO 8601, UTC unless it says otherwise; or milliseconds since 1970. Raises ValueError."""
     if text.isdigit():
         return datetime.fromtimestamp(int(text) / 1000, UTC)
     found = datetime.fromisoformat(text)
@@ -57,7 +58,8 @@ def moment(text: str) -> datetime:
 
 
 def target(text: str) -> dict[str, Any]:
-    """`sqlite=out.db,table=visits,key=[a,b]` as options; a comma between brackets is part of the value."""
+    """The options in a text like `sqlite=out.db,table=visits,key=[a,b]`; a comma between brackets is part of the
+    value."""
     import yaml
 
     options: dict[str, Any] = {}
@@ -97,7 +99,7 @@ def plan(
 
 
 def new_name(production: PipelineSpec, now: datetime) -> str:
-    """The time, and a number if there are several of one second."""
+    """A name for a new replay: the time, and a number if there are several of one second."""
     replays, name = Storage(production.storage).replays, now.strftime("%Y%m%d-%H%M%S")
     taken = (f"{name}-{number}" for number in range(2, 1000))
     return name if not (replays / name).exists() else next(each for each in taken if not (replays / each).exists())
@@ -124,7 +126,7 @@ def _refuse_other_streams(production: PipelineSpec, sink: SinkSpec) -> None:
 
 
 def _options(draft: Draft, sink: SinkSpec, to: Mapping[str, Any]) -> dict[str, Given]:
-    """Those asked for, and beside them the production sink's that still make sense."""
+    """The options asked for, and beside them the production sink's that still make sense."""
     written = next(entry.given for entry in draft.sinks if entry.name == sink.name)
     kind = next((name for name in to if name in SINKS), None)
     known = {"mode", *(option.name for option in sink_kind(kind).options)} if kind else set()
@@ -147,7 +149,7 @@ def _from_time(source: Entry, window: Window) -> Entry:
 
 
 def _refuse_production(production: PipelineSpec, made: SinkSpec) -> None:
-    """Neither where production writes nor what it reads."""
+    """Refuse a place that production writes to or reads from."""
     for sink in production.sinks.values():
         if sink.kind == made.kind and _place_written(sink) == _place_written(made):
             raise PipelineError([Problem(PLACE, f"--to is where sink {sink.name!r} of production writes")])

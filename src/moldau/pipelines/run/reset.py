@@ -1,4 +1,4 @@
-"""Begin anew: forget how far the queries of a pipeline have read. What they wrote stays, and is written again."""
+"""Reset: forget how far the queries of a pipeline have read. Written rows stay, and are written again."""
 
 from collections.abc import Callable, Iterable
 
@@ -18,21 +18,21 @@ ADDED = "rows are added to those that are there: empty it first"
 
 
 def what_follows(sink: SinkSpec) -> str:
-    """What the sink does when everything is read again."""
+    """Effect on the sink when everything is read again."""
     if sink.kind in AGAIN:
         return AGAIN[sink.kind]
     return KEYED if sink.options.get("key") else ADDED
 
 
 def queries(spec: PipelineSpec, sink: SinkSpec | None) -> list[str]:
-    """What is forgotten, by the names of checkpoints: one sink's, or everything, dead letters included."""
+    """The queries to forget, by the names of checkpoints: one sink's, or all, dead letters included."""
     if sink is not None:
         return [sink.name]
     return [*spec.sinks, *(f"{name}.dead-letters" for name in spec.sources)]
 
 
 def reset(spec: PipelineSpec, sink: SinkSpec | None, say: Callable[[str], None]) -> None:
-    """Raises Busy while the pipeline runs."""
+    """Forget the checkpoints. Raises Busy while the pipeline runs."""
     storage = Storage(spec.storage)
     with storage.lock():
         names = queries(spec, sink)
@@ -55,7 +55,7 @@ def _delete_groups(spec: PipelineSpec, sink: SinkSpec | None, names: Iterable[st
 
 
 def _drop_slots(spec: PipelineSpec, say: Callable[[str], None]) -> None:
-    """Those that only the forgotten checkpoints named: PostgreSQL keeps its log for a slot that nobody reads."""
+    """Drop slots that only the forgotten checkpoints named: PostgreSQL keeps its log for a slot that nobody reads."""
     if all(source.kind != "postgres" for source in spec.sources.values()):
         return
     from psycopg import Error

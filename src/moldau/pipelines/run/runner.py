@@ -1,7 +1,8 @@
-"""Runs a pipeline: one streaming query for each sink, one for the bad records of each source, until they end together.
+"""Runner of a pipeline: one streaming query for each sink, one for the bad records of each source, until they end
+together.
 
-One that fails takes the others with it: half a pipeline that goes on unseen is worse than none. A stop waits for the
-batch at hand; whatever happens instead, kill -9 included, the next run goes on from the checkpoints.
+The law: a query that fails takes the others with it, as half a pipeline that goes on unseen is worse than none. A stop
+waits for the batch at hand; after any other end, kill -9 included, the next run goes on from the checkpoints.
 """
 
 import logging
@@ -42,17 +43,17 @@ if TYPE_CHECKING:
 
 ONCE, CONTINUOUS, REALTIME = "once", "continuous", "realtime"
 REALTIME_BATCH = "5 seconds"
-"""Rows are written as they come; this is how often their position is, and the least that Spark takes."""
+"""Time between two writes of the position, the least that Spark takes; the rows themselves are written as they come."""
 LOOK_S = 0.5
 STATUS_S = 1.0
 STOP_WAIT_S = 60.0
-"""How long a stop waits for the end of a batch."""
+"""Seconds that a stop waits for the end of a batch."""
 LAST_WORDS_S = 10.0
-"""How long an ended run waits for what Spark still has to tell of it."""
+"""Seconds that an ended run waits for Spark's last reports about it."""
 
 
 class RunFailed(Exception):
-    """A query failed; the message is one line, the cause has the rest."""
+    """Error: a query failed; the message is one line, the cause has the rest."""
 
     def __init__(self, query: str, error: BaseException) -> None:
         super().__init__(without_secrets(f"{query}: {explain(error)}"))
@@ -61,10 +62,10 @@ class RunFailed(Exception):
 
 @dataclass(slots=True)
 class Stop:
-    """Asked for by a signal: once to end after the batch at hand, twice to end now."""
+    """Stop by a signal: the first asks to end after the batch at hand, the second to end now."""
 
     number: int | None = None
-    """Of the signal."""
+    """Number of the signal."""
     now: bool = False
 
     @property
@@ -77,7 +78,8 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Only flags are set in a handler: it may interrupt anything. Set after Spark's start, which sets its own."""
+        """Take signals inside the block. A handler only sets flags, as it may interrupt anything. Enter it after
+        Spark's start, which sets its own handlers."""
 
         def handle(number: int, _: FrameType | None) -> None:
             self.ask(number)
@@ -98,7 +100,7 @@ class Job:
     checkpoint: str
     reads: list[Reader]
     writer: "Callable[[], DataStreamWriter]"
-    """Made when it is started: some sinks touch their store."""
+    """Maker of the writer, called when the query is started: some sinks touch their store."""
     mode: str
     realtime: bool
 
@@ -106,7 +108,7 @@ class Job:
 def run(
     spec: PipelineSpec, mode: str, master: str | None = None, remote: str | None = None, display: Display | None = None
 ) -> Stop:
-    """Start Spark and run the pipeline, whose spec is checked; how it was stopped, if it was.
+    """Start Spark and run the pipeline, whose spec is checked; returns how it was stopped, if it was.
 
     Raises Busy, SessionFailed, PipelineError, RunFailed.
     """
@@ -139,7 +141,7 @@ def launch(
 
 
 def analyse(spec: PipelineSpec, master: str | None = None, remote: str | None = None) -> list[Problem]:
-    """What Spark says of the pipeline's data frames; nothing is started, and its storage is left alone."""
+    """Problems that Spark finds in the pipeline's data frames; nothing is started, and its storage is left alone."""
     with tempfile.TemporaryDirectory(prefix="moldau-check-") as made:
         storage = Storage(Path(made))
         copy_schemas(spec, storage)
@@ -154,21 +156,21 @@ def analyse(spec: PipelineSpec, master: str | None = None, remote: str | None = 
 def prepare(
     spec: PipelineSpec, context: Context, shape: "Shape | None" = None
 ) -> "tuple[graph.Frames, dict[str, DataFrame], list[Problem]]":
-    """Frames of the sources and views, the rows of the sinks, and what is wrong with either."""
+    """Frames of the sources and views, the rows of the sinks, and the problems of either."""
     frames = graph.build(spec, context, shape)
     rows, problems = graph.check_sinks(spec, frames)
     return frames, rows, in_order([*check_frames(spec, frames.found), *problems])
 
 
 def copy_schemas(spec: PipelineSpec, storage: Storage) -> None:
-    """The schemas that the pipeline has fixed, for something that must not fix them itself."""
+    """Copy the pipeline's fixed schemas into a storage that must not fix them itself."""
     fixed = Storage(spec.storage).schemas
     if fixed.is_dir():
         shutil.copytree(fixed, storage.schemas, dirs_exist_ok=True)
 
 
 def _silence() -> None:
-    """PySpark prints each error as JSON, stack and all, besides raising it."""
+    """Silence PySpark, which prints each error as JSON, stack and all, besides raising it."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -176,7 +178,7 @@ def _silence() -> None:
 
 
 def _java(spark: "SparkSession") -> int | None:
-    """Its process, if it is a child of ours."""
+    """The process of Spark's Java, if it is a child of ours."""
     process = getattr(getattr(getattr(spark, "_sc", None), "_gateway", None), "proc", None)
     return None if process is None else int(process.pid)
 
@@ -197,7 +199,7 @@ class Run:
     _status_at: float = 0.0
 
     def to_the_end(self) -> None:
-        """Until every query has ended by itself, or a stop is asked for. Raises PipelineError or RunFailed."""
+        """Run until every query has ended by itself, or a stop is asked for. Raises PipelineError or RunFailed."""
         self._started = _now()
         progress = Progress(())
         state, error = "failed", None
@@ -211,11 +213,11 @@ class Run:
             error = str(failure)
             raise
         finally:
-            self._tell(progress, state, error)
+            self._report(progress, state, error)
 
     @contextmanager
     def _listening(self, jobs: list[Job], progress: Progress) -> Iterator[None]:
-        """Until all queries are over, and Spark has told so."""
+        """Listen until all queries are over, and Spark has reported so."""
         groups = Groups({job.name: job.reads for job in jobs}, self.display.say)
         progress.committed = groups.commit
         hearing = listener(progress)
@@ -224,7 +226,7 @@ class Run:
             yield
         finally:
             self._stop_all()
-            self._hear_the_last(progress)
+            self._await_last_reports(progress)
             self.spark.streams.removeListener(hearing)
             groups.close()
 
@@ -256,7 +258,8 @@ class Run:
         )
 
     def _dead_letter_jobs(self, spec: PipelineSpec, frames: graph.Frames, context: Context) -> Iterator[Job]:
-        """Never in real time: nobody waits for them, and a real-time query keeps its slots for itself."""
+        """Jobs for dead letters, never in real time: nobody waits for them, and a real-time query keeps its slots for
+        itself."""
         for name, reading in frames.readings.items():
             if reading.bad is None:
                 continue
@@ -285,7 +288,7 @@ class Run:
                 if isinstance(error, PipelineError):
                     raise
                 raise RunFailed(job.name, error) from error
-            self._tell(progress, "running")
+            self._report(progress, "running")
 
     def _trigger(self, job: Job) -> dict[str, Any]:
         if self.mode == ONCE:
@@ -293,14 +296,14 @@ class Run:
         return {"realTime": REALTIME_BATCH} if job.realtime else {"processingTime": self.spec.trigger}
 
     def _wait(self, progress: Progress) -> str:
-        """`finished` or `stopped`."""
+        """Wait for the end; returns `finished` or `stopped`."""
         while [name for name in self._queries if self._goes_on(name)]:
             if self.stop.asked:
                 self._stop_between_batches(progress)
                 return "stopped"
             with progress.changed:
                 progress.changed.wait(LOOK_S)
-            self._tell(progress, "running")
+            self._report(progress, "running")
         return "finished"
 
     def _goes_on(self, name: str) -> bool:
@@ -313,10 +316,11 @@ class Run:
         return False
 
     def _stop_between_batches(self, progress: Progress) -> None:
-        """Right after a batch the next one has written nothing yet; an idle query is stopped at once. The query itself
-        is asked what its last batch was: a listener may hear of that one only when the next has long begun."""
+        """Stop each query right after a batch, as the next one has written nothing yet then; an idle query is stopped
+        at once. The query itself is asked for its last batch: a listener may hear of it only when the next has long
+        begun."""
         before = {name: _last_batch(query) for name, query in self._queries.items()}
-        self._tell(progress, "stopping")
+        self._report(progress, "stopping")
         deadline = time.monotonic() + STOP_WAIT_S
         waiting = set(self._queries)
         while waiting:
@@ -336,14 +340,15 @@ class Run:
             with suppress(Exception):  # what has failed is told; this one may be gone with it
                 query.stop()
 
-    def _hear_the_last(self, progress: Progress) -> None:
-        """Spark tells of a batch after it is over: what it told last is the position to leave in the groups."""
+    def _await_last_reports(self, progress: Progress) -> None:
+        """Wait for Spark's last reports, which come after a batch is over: they hold the position to leave in the
+        groups."""
         deadline = time.monotonic() + LAST_WORDS_S
         with progress.changed:
             while not progress.ended >= set(self._queries) and time.monotonic() < deadline:
                 progress.changed.wait(LOOK_S)
 
-    def _tell(self, progress: Progress, state: str, error: str | None = None) -> None:
+    def _report(self, progress: Progress, state: str, error: str | None = None) -> None:
         self.display.show(progress)
         if state == "running" and time.monotonic() - self._status_at < STATUS_S:
             return
@@ -360,18 +365,19 @@ class Run:
             "updated": _now(),
             "state": state,
             "error": error,
-            "queries": progress.told(),
+            "queries": progress.as_status(),
         }
 
 
 def _last_batch(query: "StreamingQuery") -> tuple[int, str] | None:
-    """Its number and time; None before the first is over."""
+    """Number and time of the last batch; None before the first is over."""
     told = query.lastProgress
     return None if told is None else (told["batchId"], told["timestamp"])
 
 
 def _unbounded(spec: PipelineSpec) -> PipelineSpec:
-    """In real time a batch is a time, not a number of records, and Spark refuses a bound."""
+    """The spec without bounds on a batch: in real time a batch is a time, not a number of records, and Spark refuses a
+    bound."""
     sources = {
         name: replace(source, options={**source.options, "max_per_batch": 0}) if source.kind == "topic" else source
         for name, source in spec.sources.items()
@@ -380,7 +386,8 @@ def _unbounded(spec: PipelineSpec) -> PipelineSpec:
 
 
 def _not_in_real_time(spec: PipelineSpec) -> Iterator[Problem]:
-    """Spark writes updates only, in this mode. Of a query without state these are the same rows as in append mode."""
+    """Problems in real-time mode, in which Spark writes updates only. For a query without state these are the same rows
+    as in append mode."""
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     if "realTime" not in signature(DataStreamWriter.trigger).parameters:

@@ -1,4 +1,4 @@
-"""What there is to say of a pipeline's run, from what the run left in the storage."""
+"""Status of a pipeline's run, from the files that the run left in the storage."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ GOING_ON = ("running", "stopping")
 
 
 def found(spec: PipelineSpec) -> dict[str, Any]:
-    """As the run wrote it, with the state as it is: a run that was killed could not say so."""
+    """The status as the run wrote it, with the state as it is now: a run that was killed could not say so."""
     storage = Storage(spec.storage)
     pid, status = storage.runner(), storage.read_status()
     if pid is not None and (status is None or status["pid"] != pid or status["state"] not in GOING_ON):

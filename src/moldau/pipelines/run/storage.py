@@ -1,7 +1,7 @@
-"""The directory of a pipeline: checkpoints, fixed schemas, replays, what a run says of itself, and the lock of the run.
+"""The directory of a pipeline: checkpoints, fixed schemas, replays, the status of a run, and its lock.
 
-One run at a time: two would write one checkpoint. The lock is the system's (flock), so it goes with its process however
-that ends; what is written in the file only says whose it is.
+The law: one run at a time, as two would write one checkpoint. The lock is the system's (flock), so it goes with its
+process however that ends; the text in the file only says whose it is.
 """
 
 import fcntl
@@ -19,13 +19,13 @@ from typing import Any, TextIO
 from moldau.pipelines.secrets import without_secrets
 
 PROBE_S = 0.5
-"""How long a run tries for its lock: whoever looks whether a run is there holds it for a moment."""
+"""Seconds that a run tries for its lock: another process that looks whether a run is there holds it for a moment."""
 ORPHAN_WAIT_S = 20.0
-"""How long a run waits for the Java of one that was killed; it ends by itself when it sees its driver gone."""
+"""Seconds that a run waits for the Java of one that was killed; it ends by itself when it sees its driver gone."""
 
 
 class Busy(Exception):
-    """Another run of the pipeline goes on."""
+    """Error: another run of the pipeline goes on."""
 
     def __init__(self, pid: int | None) -> None:
         super().__init__(f"the pipeline is running already (process {pid or 'unknown'})")
@@ -34,7 +34,7 @@ class Busy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """`path` need not exist yet."""
+    """The directory of a pipeline; `path` need not exist yet."""
 
     path: Path
 
@@ -47,11 +47,11 @@ class Storage:
         return self.path / "replays"
 
     def checkpoint(self, query: str) -> Path:
-        """Of a sink, or of a source's dead letters."""
+        """The checkpoint of a sink, or of a source's dead letters."""
         return self.path / "checkpoints" / query
 
     def checkpoints(self) -> list[str]:
-        """Of which queries there are some."""
+        """The queries that have a checkpoint."""
         parent = self.path / "checkpoints"
         return sorted(entry.name for entry in parent.iterdir()) if parent.is_dir() else []
 
@@ -59,7 +59,7 @@ class Storage:
 
     @contextmanager
     def lock(self) -> "Iterator[RunLock]":
-        """Raises Busy."""
+        """Hold the lock of the run inside the block. Raises Busy."""
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "run.lock").open("a+") as file:
             deadline = time.monotonic() + PROBE_S
@@ -85,7 +85,7 @@ class Storage:
     # --- what the run says of itself
 
     def write_status(self, status: Mapping[str, Any]) -> None:
-        """Whole or not at all: `status` may read at any time."""
+        """Write the status as a whole or not at all: `status` may read at any time."""
         self.path.mkdir(parents=True, exist_ok=True)
         written = self.path / f"status.json.{os.getpid()}"
         with open(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -102,7 +102,7 @@ class Storage:
     # --- beginning anew
 
     def forget(self, query: str) -> None:
-        """Removes a checkpoint; aside first, so that a half-removed one is never taken for whole."""
+        """Remove a checkpoint; it is renamed first, so that a half-removed one is never taken for whole."""
         checkpoint = self.checkpoint(query)
         if checkpoint.exists():
             aside = self.path / f"removing.{uuid.uuid4().hex}"
@@ -111,21 +111,22 @@ class Storage:
 
 
 class RunLock:
-    """Held by the run."""
+    """Lock that a run holds."""
 
     def __init__(self, file: TextIO, orphan: int | None) -> None:
         self._file = file
         self._orphan = orphan
 
     def note(self, java: int | None) -> None:
-        """Says who runs: this process, and its Java once there is one."""
+        """Write the owner: this process, and its Java once there is one."""
         self._write(json.dumps({"pid": os.getpid(), "java": java}))
 
     def clear(self) -> None:
         self._write("")
 
     def await_orphan(self, say: Callable[[str], None]) -> None:
-        """The Java of a killed run may still finish a batch; two at one checkpoint would make one of them fail."""
+        """Wait for the Java of a killed run, which may still finish a batch; two at one checkpoint would make one of
+        them fail."""
         deadline = time.monotonic() + ORPHAN_WAIT_S
         if self._orphan and _lives(self._orphan):
             say(f"waiting for Spark of the run before, which was killed (process {self._orphan})")

@@ -1,1 +1,1 @@
-"""Where rows go: one file per kind of sink (`kinds.SinkKind`)."""
+"""Sinks, which rows go to: one file per kind (`kinds.SinkKind`)."""

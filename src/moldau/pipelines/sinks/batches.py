@@ -1,8 +1,8 @@
-"""How a sink that writes batch by batch gets its rows: `foreachBatch`, in the driver, one Arrow table a batch.
+"""Batches for a sink that writes batch by batch: `foreachBatch`, in the driver, one Arrow table a batch.
 
 A batch is known by its query, by the checkpoint it belongs to and by its number. Spark begins a batch again after a
-crash, with the same number, and only the last one; a sink that remembers the number beside the rows sees the replay.
-A new checkpoint (a reset, a replay into another place) begins at 0 again and is none: Spark gives each an id.
+crash, with the same number, and only the last one; a sink that remembers the number beside the rows sees the replay. A
+new checkpoint (a reset, a replay into another place) begins at 0 again and is no replay: Spark gives each an id.
 
 Spark does not sync its files. If a power cut took the plan of a batch that a sink has, Spark would plan that number
 anew, with other rows, and the sink would take them for a replay. So the plan is synced before the sink has the batch.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 DELETED = "__deleted"
-"""The column that says that the row's key is to be deleted; there if the sink has `delete_when`."""
+"""Column that says that the row's key is to be deleted; there if the sink has `delete_when`."""
 
 KEY = Option("key", names, "the columns that identify a row: a new row replaces the old one; without: rows are added")
 COLUMNS = Option("columns", names, "the columns to write; all, but for those with `_` in front")
@@ -36,7 +36,7 @@ DELETE_WHEN = Option("delete_when", text, "a condition in SQL: a row that meets 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`checkpoint` is the id that Spark gave the checkpoint, the same through all restarts."""
+    """Identity of a batch; `checkpoint` is the id that Spark gave the checkpoint, the same through all restarts."""
 
     query: str
     checkpoint: str
@@ -44,13 +44,13 @@ class Batch:
 
     @property
     def owner(self) -> str:
-        """What counts the batches: a text for stores that keep one number a name."""
+        """Name under which batches are counted: a text for stores that keep one number a name."""
         return f"{self.query}/{self.checkpoint}"
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The sink that a writer works for, to be named in messages. Can be pickled, unlike a whole pipeline."""
+    """The sink that a writer works for, named in messages. Can be pickled, unlike a whole pipeline."""
 
     name: str
     place: Place
@@ -60,10 +60,10 @@ class Owner:
 
 
 class BatchWriter(Protocol):
-    """Writes a batch as a whole, or not at all if it was written before. Can be pickled: Spark Connect does that."""
+    """Writer of a batch as a whole, or not at all if it was written before. Can be pickled: Spark Connect does that."""
 
     def write(self, rows: "pa.Table", batch: Batch) -> bool:
-        """Whether the batch was written; False: it was there."""
+        """Write the batch; False if it was there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class EachBatch:
 
 
 def sync_plan(checkpoint: Path, number: int) -> None:
-    """Make durable what Spark noted before it began the batch: the checkpoint's id, the offsets, a source's files."""
+    """Make Spark's notes from before the batch durable: the checkpoint's id, the offsets, a source's files."""
     sources = checkpoint.glob(f"sources/*/{number}")
     for file in (checkpoint / "metadata", checkpoint / "offsets" / str(number), *sources):
         for path in (file, file.parent):
@@ -148,12 +148,14 @@ def nested_as_json(column: "Column", data_type: "DataType") -> "Column":
 
 
 def beside(sink: SinkSpec, written: str) -> str:
-    """A relative path is beside the pipeline's file, wherever the command is run; an address stays as it is."""
+    """The path: a relative one is beside the pipeline's file, wherever the command is run; an address stays as it
+    is."""
     return written if "://" in written else str(Path(sink.place.file).resolve().parent / written)
 
 
 def utc(rows: "pa.Table") -> "pa.Table":
-    """Timestamps in UTC instead of the session's time zone: the same moments, and what the table formats insist on."""
+    """The rows with timestamps in UTC instead of the session's time zone: the same moments, and the table formats
+    insist on it."""
     import pyarrow as pa
 
     def plain(data_type: Any) -> Any:
@@ -187,7 +189,7 @@ def refuse_null_keys(rows: "pa.Table", key: Sequence[str], sink: Owner) -> None:
 
 
 def check_deletions(sink: SinkSpec) -> Iterator[Problem]:
-    """What holds for every sink whose rows may delete."""
+    """Problems of any sink whose rows may delete."""
     if sink.options["delete_when"] and not sink.options["key"]:
         place = sink.places.get("delete_when", sink.place)
         yield Problem(place, f"sink {sink.name!r}: 'delete_when' needs 'key'", "which row is to be deleted?")

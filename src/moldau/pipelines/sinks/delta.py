@@ -58,7 +58,7 @@ def writer(sink: SinkSpec) -> "DeltaWriter":
 
 
 def variants_as_json(column: "Column", data_type: "DataType") -> "Column":
-    """Neither table format takes Spark's variants or intervals from Arrow."""
+    """The column with variants and intervals as JSON, as neither table format takes Spark's own from Arrow."""
     from pyspark.sql import functions as F
 
     if data_type.typeName() == "variant":
@@ -98,7 +98,7 @@ class DeltaWriter:
         return True
 
     def _table(self, rows: "pa.Table") -> "DeltaTable | None":
-        """None: not there yet. A merge needs one to merge into."""
+        """The table; None if it is not there yet. A merge needs one to merge into."""
         from deltalake import DeltaTable
 
         if DeltaTable.is_deltatable(self.path, self.storage):

@@ -84,7 +84,7 @@ def writer(sink: SinkSpec) -> "HttpWriter":
 
 @dataclass(frozen=True, slots=True)
 class HttpWriter:
-    """`pause` is time.sleep, but for tests."""
+    """Writer to an HTTP address; `pause` is time.sleep, except in tests."""
 
     sink: Owner
     url: str
@@ -118,7 +118,7 @@ class HttpWriter:
             waited, pause = waited + pause, pause * 2
 
     def _refusal(self, request: urllib.request.Request) -> tuple[str | None, float | None]:
-        """Why it is to be tried again, and after how many seconds if the receiver says so; None: it was taken."""
+        """The reason to try again, and the seconds to wait if the receiver says so; None if the request was taken."""
         try:
             with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:
                 answer.read()

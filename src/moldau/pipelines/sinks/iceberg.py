@@ -62,7 +62,8 @@ def writer(sink: SinkSpec) -> "IcebergWriter":
 
 @dataclass(frozen=True, slots=True)
 class IcebergWriter:
-    """`catalog`: with no properties, pyiceberg's own default catalog (its file, or the environment)."""
+    """Writer to an Iceberg table. Without properties `catalog` is pyiceberg's own default one (its file, or the
+    environment)."""
 
     sink: Owner
     table: str

@@ -18,13 +18,14 @@ CREATE = """CREATE TABLE IF NOT EXISTS {table} (
 ENTER = """INSERT INTO {table} AS ledger (query, checkpoint, batch) VALUES ({mark}, {mark}, {mark})
 ON CONFLICT (query, checkpoint) DO UPDATE SET batch = excluded.batch, written_at = CURRENT_TIMESTAMP
 WHERE ledger.batch < excluded.batch"""
-"""Changes one row, or none if the batch is there. PostgreSQL and SQLite read it alike."""
+"""SQL that changes one row, or none if the batch is there. PostgreSQL and SQLite read it alike."""
 
 LAST = "SELECT batch FROM {table} WHERE query = {mark} AND checkpoint = {mark}"
 
 
 def refuse_rollback(last: int, batch: Batch, sink: Owner) -> None:
-    """A batch before the last one can only be planned anew, with other rows: to skip it would lose them."""
+    """Refuse a batch before the last one: it can only be planned anew, with other rows, and to skip it would lose
+    them."""
     if batch.number < last:
         raise sink.error(
             f"its table has batch {last}, but the checkpoint is back at batch {batch.number}: it is an older copy",

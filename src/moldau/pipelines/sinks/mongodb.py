@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_MS = 10_000
 WRITES_MAX = 10_000
-"""In one call; the client divides them further as the server wants it."""
+"""Writes in one call; the client divides them further as the server wants it."""
 
 
 class MongoSink:
@@ -100,7 +100,8 @@ class MongoWriter:
         return True
 
     def _index(self, collection: "Collection[Document]") -> None:
-        """Without it each row would be sought in the whole collection, and two writers could make two documents."""
+        """Make an index of the key: without it each row would be sought in the whole collection, and two writers could
+        make two documents."""
         if self.key != ("_id",):
             collection.create_index([(name, 1) for name in self.key], unique=True)
 

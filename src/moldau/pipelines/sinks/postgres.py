@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 10
 LOCK = 0x6D6F6C646175
-"""Two queries that make the ledger at the same moment would meet in PostgreSQL's catalogue: they queue here."""
+"""Lock for making the ledger: two queries at the same moment would meet in PostgreSQL's catalogue."""
 
 TYPES = {
     "boolean": "boolean",
@@ -44,7 +44,7 @@ TYPES = {
     "timestamp_ntz": "timestamp without time zone",
     **dict.fromkeys(("array", "struct", "map", "variant"), "jsonb"),
 }
-"""By Spark's name of the type; numeric for decimals, text for all others."""
+"""PostgreSQL's types by Spark's name of the type; numeric for decimals, text for all others."""
 
 
 class PostgresSink:
@@ -122,17 +122,17 @@ class Table:
         return sql.Identifier(*self.parts)
 
     def beside(self, name: str) -> "Table":
-        """One of another name in the same schema."""
+        """The table of another name in the same schema."""
         return Table((*self.parts[:-1], name))
 
     def oid(self, database: "psycopg.Connection[Any]") -> int | None:
-        """None: there is no such table."""
+        """The table's oid; None if there is no such table."""
         quoted = self.identifier.as_string(database)
         row = database.execute("SELECT to_regclass(%s)::oid", (quoted,)).fetchone()
         return None if row is None or row[0] is None else int(row[0])
 
     def columns(self, database: "psycopg.Connection[Any]") -> list[str]:
-        """None if there is no such table."""
+        """The table's columns; none if there is no such table."""
         query = (
             "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
         )
@@ -149,7 +149,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class PostgresWriter:
-    """`columns`: names and types, the latter for a table that is to be made."""
+    """Writer to a table; `columns` are names and types, the latter for a table that is to be made."""
 
     sink: Owner
     url: str
@@ -291,7 +291,7 @@ def _copy(
     rows: "pa.Table",
     names: Sequence[str] | None,
 ) -> None:
-    """As CSV, which Arrow writes as a whole: texts in quotes, NULL as nothing."""
+    """Copy rows as CSV, which Arrow writes as a whole: texts in quotes, NULL as nothing."""
     from pyarrow import csv
 
     plain = _as_csv_takes_it(rows if names is None else rows.select(names))

@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 BUSY_TIMEOUT_S = 60.0
-"""How long a batch waits for another program that writes to the file."""
+"""Seconds that a batch waits for another program that writes to the file."""
 
 TYPES = {
     **dict.fromkeys(("boolean", "byte", "short", "integer", "long"), "INTEGER"),
     **dict.fromkeys(("float", "double"), "REAL"),
     "binary": "BLOB",
 }
-"""By Spark's name of the type; TEXT for all others."""
+"""SQLite's types by Spark's name of the type; TEXT for all others."""
 
 
 class SqliteSink:
@@ -79,7 +79,7 @@ def writer(sink: SinkSpec, rows: "DataFrame") -> "SqliteWriter":
 
 @dataclass(frozen=True, slots=True)
 class SqliteWriter:
-    """`columns`: names and types, the latter for a table that is to be made."""
+    """Writer to a table; `columns` are names and types, the latter for a table that is to be made."""
 
     sink: Owner
     path: str
@@ -115,7 +115,7 @@ class SqliteWriter:
             raise self.sink.error(*_no_unique(self.table, self.key))
 
     def _write_rows(self, database: sqlite3.Connection, rows: "pa.Table") -> None:
-        """In their order: the last row of a key wins."""
+        """Write rows in their order: the last row of a key wins."""
         if self.replace:
             database.execute(f"DELETE FROM {_quote(self.table)}")
         names = [name for name, _ in self.columns]
@@ -156,7 +156,7 @@ def _enter(database: sqlite3.Connection, batch: Batch, sink: Owner) -> bool:
 
 
 def _check_table(path: Path, sink: SinkSpec) -> Iterator[Problem]:
-    """Only what can be said before the rows are known."""
+    """Problems of the table that can be found before the rows are known."""
     key, table = sink.options["key"], sink.options["table"]
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:

@@ -28,7 +28,7 @@ BROKERS_DEFAULT = -1
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """How to make a topic that is not there."""
+    """Settings for a topic that is not there and is to be made."""
 
     partitions: int = BROKERS_DEFAULT
     replicas: int = BROKERS_DEFAULT
@@ -36,7 +36,7 @@ class NewTopic:
 
 
 def new_topic(value: Any) -> NewTopic | None:
-    """`true` for the broker's defaults, or what is to differ from them."""
+    """The settings of a new topic: `true` for the broker's defaults, or those that differ from them."""
     if isinstance(value, bool):
         return NewTopic() if value else None
     try:
@@ -48,7 +48,7 @@ def new_topic(value: Any) -> NewTopic | None:
 
 
 def header_columns(value: Any) -> dict[str, str]:
-    """A list of columns, or names of headers with the column of each."""
+    """The column of each header, from a list of columns, or from names of headers with the column of each."""
     return mapping(value) if isinstance(value, Mapping) else {name: name for name in names(value)}
 
 
@@ -136,7 +136,8 @@ def records(sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataFrame":
 
 
 def _value_columns(sink: SinkSpec, there: list[str]) -> list[str]:
-    """Those named; else all without `_` in front, and in a format of one column without the key's and the headers'."""
+    """The columns that are named; else all without `_` in front, and in a format of one column without the key's and
+    the headers'."""
     if sink.options["columns"]:
         return list(sink.options["columns"])
     elsewhere: set[str] = set()
@@ -169,7 +170,7 @@ def _key(columns: tuple[str, ...], types: "Mapping[str, DataType]") -> "Column":
 
 
 def _bytes(name: str, types: "Mapping[str, DataType]") -> "Column":
-    """Bytes as they are, nested values as JSON, anything else as its text."""
+    """The column as bytes: bytes as they are, nested values as JSON, anything else as its text."""
     from pyspark.sql import functions as F
 
     kind = types[name].typeName()

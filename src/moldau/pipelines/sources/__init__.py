@@ -1,1 +1,1 @@
-"""Where rows come from: one file per kind of source (`kinds.SourceKind`)."""
+"""Sources, which rows come from: one file per kind (`kinds.SourceKind`)."""

@@ -1,4 +1,4 @@
-"""`files`: what is in the files of a directory, and in those that come later.
+"""`files`: the rows in the files of a directory, and in files that come later.
 
 Lines of JSON, CSV and text are decoded as the values of records are, so that a bad one becomes a dead letter: its topic
 is the file. Parquet files are read as they are. A file must be complete when it appears: move it there when it is.
@@ -52,7 +52,8 @@ KIND = Files()
 
 
 def _path(source: SourceSpec) -> str:
-    """A relative path is beside the pipeline's file, wherever the command is run; an address stays as it is."""
+    """The path: a relative one is beside the pipeline's file, wherever the command is run; an address stays as it
+    is."""
     written: str = source.options["files"]
     return written if "://" in written else str(Path(source.place.file).resolve().parent / written)
 
@@ -66,14 +67,14 @@ def _reader(source: SourceSpec, context: Context) -> "DataFrameReader | DataStre
 
 
 def _parquet(source: SourceSpec, context: Context) -> "DataFrame":
-    """A stream wants its schema beforehand: the files that are there have it."""
+    """The rows of Parquet files. A stream wants its schema beforehand: the files that are there have it."""
     path = _path(source)
     reader = _reader(source, context).schema(context.spark.read.parquet(path).schema)
     return reader.parquet(path)
 
 
 def _lines(source: SourceSpec, context: Context) -> "DataFrame":
-    """Each line as a record: its file is the topic, its time the file's."""
+    """Records made of lines: the file is the topic, the file's time the timestamp."""
     from pyspark.sql import functions as F
 
     path = _path(source)
@@ -99,5 +100,5 @@ def _lines(source: SourceSpec, context: Context) -> "DataFrame":
 
 
 def _named(rows: "DataFrame") -> "DataFrame":
-    """`_file` and `_timestamp` instead of the columns that only records have."""
+    """Rows with `_file` and `_timestamp` instead of the columns that only records have."""
     return rows.drop("_key", "_partition", "_offset", "_headers").withColumnRenamed("_topic", "_file")

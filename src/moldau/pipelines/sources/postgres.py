@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROWS_MAX = 100_000
 INTEGERS = (20, 21, 23)
 RUN = f"{os.getpid()}-{uuid.uuid4().hex}"
-"""Of this driver: its own slots may not be in a checkpoint yet."""
+"""Id of this driver's run: its own slots may not be in a checkpoint yet."""
 
 
 class PostgresSource:
@@ -80,7 +80,7 @@ KIND = PostgresSource()
 
 
 def release_abandoned(spec: PipelineSpec) -> list[str]:
-    """Drops the replication slots of the pipeline's streams that no checkpoint names any more: after a reset."""
+    """Drop the replication slots of the pipeline's streams that no checkpoint names any more: after a reset."""
     from moldau.pipelines.sources.postgres_slots import release_abandoned as release
 
     streams = [source for source in spec.sources.values() if source.kind == "postgres"]

@@ -1,4 +1,4 @@
-"""What PostgreSQL's catalogue says of a table, and how its types become Spark's.
+"""PostgreSQL's catalogue: the facts of a table, and how its types become Spark's.
 
 Types without a twin in Spark (uuid, json, enums, intervals, addresses ...) are read as PostgreSQL writes them, as text.
 A numeric without precision is DECIMAL(38, 18), its NaN is NULL. `infinity` of dates and times is the last (the first)
@@ -34,12 +34,13 @@ SPARK_TYPES = {
     1114: "TIMESTAMP_NTZ",
     1184: "TIMESTAMP",
 }
-"""By the type's oid; these are the same in every database."""
+"""Spark's types by the type's oid; these are the same in every database."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`oid` and `modifier` are those of the type under a domain; `element`: that of an array's elements, else 0."""
+    """A column. `oid` and `modifier` are those of the type under a domain; `element`: that of an array's elements, else
+    0."""
 
     name: str
     oid: int
@@ -80,7 +81,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """`identity`: pg_class.relreplident."""
+    """Facts of a table; `identity` is pg_class.relreplident."""
 
     oid: int
     schema: str
@@ -103,7 +104,7 @@ class TableFacts:
 
 
 def connect(url: str, **settings: Any) -> "psycopg.Connection[tuple[Any, ...]]":
-    """A session whose texts are those that `loaders` reads."""
+    """A session whose texts have the form that `loaders` reads."""
     database = psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, **settings)
     database.execute("SET TimeZone TO 'UTC'")
     database.execute("SET DateStyle TO 'ISO'")
@@ -116,7 +117,8 @@ def connect(url: str, **settings: Any) -> "psycopg.Connection[tuple[Any, ...]]":
 
 
 def facts(database: "psycopg.Connection[Any]", written: str, generated: bool = True) -> TableFacts | None:
-    """None: there is no such table. `generated`: with the columns that PostgreSQL computes itself."""
+    """The facts of a table; None if there is no such table. `generated`: with the columns that PostgreSQL computes
+    itself."""
     name = sql.Identifier(*written.split(".", 1)).as_string(database)
     found = database.execute(
         """SELECT c.oid, nspname::text, relname::text, relreplident::text
@@ -172,7 +174,7 @@ def arrow_type(spark_type: str) -> "pa.DataType":
 
 
 def record_batch(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> "pa.RecordBatch":
-    """`columns`: names and Spark's types; the rows' values as psycopg gives them."""
+    """An Arrow batch. `columns`: names and Spark's types; the rows' values as psycopg gives them."""
     import pyarrow as pa
 
     values = zip(*rows, strict=True) if rows else ((),) * len(columns)
@@ -190,7 +192,8 @@ def _array(spark_type: str, values: list[Any]) -> "pa.Array":
 
 
 def _fitted(arrow: "pa.DataType") -> Callable[[Any], Any] | None:
-    """Decimals to the scale of the column, since those of a numeric without precision have any."""
+    """A function that brings decimals to the scale of the column, since those of a numeric without precision have
+    any."""
     import pyarrow as pa
 
     if pa.types.is_list(arrow):

@@ -10,15 +10,15 @@ from enum import Enum
 
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 COLUMNS_MAX = 1664
-"""More than a table of PostgreSQL can have."""
+"""Columns of a message, at most: more than a table of PostgreSQL can have."""
 
 
 class OutputError(ValueError):
-    """The bytes are no message of this protocol."""
+    """Error: the bytes are no message of this protocol."""
 
 
 class Unchanged(Enum):
-    """In place of a large value that an UPDATE did not touch: PostgreSQL does not send it."""
+    """Mark in place of a large value that an UPDATE did not touch: PostgreSQL does not send it."""
 
     UNCHANGED = "unchanged"
 
@@ -31,7 +31,8 @@ Value = bytes | None | Unchanged
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """`commit_lsn`: where the record of the commit begins. Transactions come in the order of their commits."""
+    """Begin of a transaction. `commit_lsn`: the start of its commit record. Transactions come in the order of their
+    commits."""
 
     commit_lsn: int
     committed_at: datetime
@@ -40,7 +41,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """`end_lsn`: the first byte after the record of the commit."""
+    """End of a transaction. `end_lsn`: the first byte after its commit record."""
 
     commit_lsn: int
     end_lsn: int
@@ -49,7 +50,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class RelationColumn:
-    """`key`: it is of the table's replica identity."""
+    """A column of a relation; `key`: it is part of the table's replica identity."""
 
     name: str
     type_oid: int
@@ -58,7 +59,7 @@ class RelationColumn:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Comes before the first change of a table, and again when the table has changed."""
+    """Description of a table: comes before its first change, and again when the table has changed."""
 
     oid: int
     schema: str
@@ -74,7 +75,8 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """`old`: None if the identity is as before; else the old row, only its identity filled unless `old_whole`."""
+    """Update of a row. `old`: None if the identity is as before; else the old row, only its identity filled unless
+    `old_whole`."""
 
     relation: int
     old: tuple[Value, ...] | None
@@ -93,7 +95,7 @@ Message = Begin | Commit | Relation | Insert | Update | Delete
 
 
 def decode(data: bytes) -> Message | None:
-    """None: a message that changes no row (an origin, a type's name, a truncation)."""
+    """The message; None for one that changes no row (an origin, a type's name, a truncation)."""
     reader = _Reader(data)
     message = _decode(reader)
     if message is not None and reader.left:
@@ -164,7 +166,7 @@ def _value(reader: "_Reader") -> Value:
 
 
 class _Reader:
-    """Takes values off the front; never past the end."""
+    """Reader that takes values off the front, and never past the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # no type information
 
 QUIET_BYTES_MAX = 16 << 20
-"""How much log PostgreSQL keeps for a table without changes before an empty batch moves the slot on."""
+"""Bytes of log that PostgreSQL keeps for a table without changes before an empty batch moves the slot on."""
 MESSAGES_MIN = 1000
 NOWHERE = {"slot": "", "read": 0, "of": 0, "lsn": "0/0"}
 
@@ -40,7 +40,7 @@ NOWHERE = {"slot": "", "read": 0, "of": 0, "lsn": "0/0"}
 
 @dataclass
 class KeyRange(InputPartition):
-    """Half-open, by the first column of the key; all rows if there are no bounds."""
+    """Half-open range of the first column of the key; all rows if there are no bounds."""
 
     low: int | None = None
     high: int | None = None
@@ -173,7 +173,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**start, "lsn": self._next(start["slot"], start["lsn"], rows_max)}
 
     def _next(self, slot: str, start: str, rows_max: int | None) -> str:
-        """Where the next batch ends: with a transaction, the one that makes it full."""
+        """The end of the next batch: with a transaction, the one that makes it full."""
         with connect(self._feed.url) as database:
             log_end = self._target or _end_of_log(database)
             if log_end == self._quiet_at or lsn(log_end) <= lsn(start):
@@ -189,7 +189,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _end(
         self, database: "psycopg.Connection[Any]", slot: str, start: int, log_end: str, rows_max: int | None
     ) -> int:
-        """The slot still holds the batch before: look at so much that this one is in it."""
+        """The end of a batch. The slot still holds the batch before, so enough is read that this one is in it."""
         messages_max = None if rows_max is None else max(MESSAGES_MIN, 4 * rows_max)
         while True:
             found, whole = slots.ends(database, self._feed, slot, log_end, messages_max)
@@ -251,10 +251,10 @@ def _read_changes(feed: Feed, wanted: ChangesPartition) -> "Iterator[pa.RecordBa
 
 @dataclass
 class Filler:
-    """Asks the table for large values that an UPDATE left as they were, where no old row came with it.
+    """Filler of large values that an UPDATE left as they were, where no old row came with it; it asks the table.
 
-    The value is the row's of now, not of then: later changes of it follow, so that what is made of the changes ends
-    right. REPLICA IDENTITY FULL gives the value of then.
+    The value is the present one, not that of the change: later changes of it follow, so that a copy kept by them ends
+    right. REPLICA IDENTITY FULL gives the value of the change.
     """
 
     feed: Feed
@@ -263,7 +263,7 @@ class Filler:
     _database: "psycopg.Connection[Any] | None" = field(default=None, init=False)
 
     def filled(self, values: dict[str, Any], lacking: Sequence[Column]) -> dict[str, Any]:
-        """NULL for a row that is no more there: its end is among the changes to come."""
+        """The lacking values; NULL for a row that is gone: its end is among the changes to come."""
         if self._database is None:
             self._database = self.stack.enter_context(connect(self.feed.url))
         names = sql.SQL(", ").join(column.selected for column in lacking)
@@ -277,7 +277,7 @@ class Filler:
 
 
 class Rows:
-    """From messages to rows: the table's columns, `_op`, `_lsn`, `_commit_timestamp`."""
+    """Maker of rows from messages: the table's columns, `_op`, `_lsn`, `_commit_timestamp`."""
 
     def __init__(self, table: TableFacts, transformer: Transformer, filler: Filler) -> None:
         self._table = table
@@ -311,7 +311,7 @@ class Rows:
                 yield from self._update(relation, message)
 
     def _update(self, relation: Relation, message: Update) -> Iterator[tuple[str, dict[str, Any]]]:
-        """One that gives a row another key is a deletion and an insertion to whoever keeps rows by key."""
+        """The rows of an update. A new key makes a deletion and an insertion for a reader that keeps rows by key."""
         new = message.new
         if message.old is not None and message.old_whole:
             new = tuple(was if now is UNCHANGED else now for was, now in zip(message.old, message.new, strict=True))
@@ -327,7 +327,7 @@ class Rows:
             yield "c", values
 
     def _old(self, relation: Relation, values: tuple[Value, ...], whole: bool) -> dict[str, Any]:
-        """Of a row that came without its other columns, these are not NULL but unknown; Spark has only NULL."""
+        """The old row. Columns that did not come with it are not NULL but unknown; Spark has only NULL."""
         columns = zip(relation.columns, values, strict=True)
         return {column.name: self._load(column.name, value) for column, value in columns if whole or column.key}
 

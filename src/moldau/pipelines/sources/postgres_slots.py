@@ -24,17 +24,18 @@ from moldau.pipelines.sources.postgres_output import Message, decode
 
 NAME_MAX = 63
 BUSY_TIMEOUT_S = 30.0
-"""How long to wait for a slot that another session reads: the one of a killed driver ends when it sees that."""
+"""Seconds to wait for a slot that another session reads: the session of a killed driver ends when it sees that."""
 FETCH_ROWS = 10_000
 
 
 class PostgresFailure(Exception):
-    """The stream cannot go on; says what to do."""
+    """Error: the stream cannot go on; says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """What the readers of one source know, in the driver and in the workers. `run` is that of this process tree."""
+    """Facts that the readers of one source share, in the driver and in the workers. `run` is that of this process
+    tree."""
 
     url: str
     table: str
@@ -63,7 +64,7 @@ class Feed:
 
 
 def lsn(text: str) -> int:
-    """`16/B374D848` as a number, which compares rightly."""
+    """The number of a text like `16/B374D848`, which compares rightly."""
     high, _, low = text.partition("/")
     return (int(high, 16) << 32) + int(low, 16)
 
@@ -76,7 +77,7 @@ def lsn_text(number: int) -> str:
 
 
 def begin(feed: Feed) -> tuple[str, int, str]:
-    """A new slot: its name, the number of files with the rows that were there, and where its changes begin."""
+    """Make a new slot: its name, the number of files with the rows that were there, and the start of its changes."""
     release_abandoned(feed)
     slot = _slot_name(feed)
     feed.noted.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,7 @@ def begin(feed: Feed) -> tuple[str, int, str]:
 
 
 def _slot_name(feed: Feed) -> str:
-    """PostgreSQL allows small letters, digits and `_`."""
+    """A name for a slot: PostgreSQL allows small letters, digits and `_`."""
     words = f"moldau_{feed.pipeline}_{feed.source}".lower()
     cleaned = "".join(sign if sign.isascii() and (sign.isalnum() or sign == "_") else "_" for sign in words)
     return f"{cleaned[: NAME_MAX - 13]}_{uuid.uuid4().hex[:12]}"
@@ -117,7 +118,7 @@ def _remedy(said: str) -> str:
 
 
 def make_publication(database: "psycopg.Connection[Any]", feed: Feed, table: TableFacts) -> None:
-    """Of this table alone, and of its rows only: a TRUNCATE is not told. Must be there before the slot begins."""
+    """Publish this table alone, and its rows only: a TRUNCATE is not sent. Must be done before the slot begins."""
     refusal = identity_refusal(table)
     if refusal:
         raise PostgresFailure(f"source {feed.source!r}: {refusal}")
@@ -144,7 +145,8 @@ def make_publication(database: "psycopg.Connection[Any]", feed: Feed, table: Tab
 
 
 def identity_refusal(table: TableFacts) -> str | None:
-    """PostgreSQL itself refuses UPDATE and DELETE on a published table whose rows have no identity."""
+    """The reason to refuse a table whose rows have no identity: once it is published, PostgreSQL refuses UPDATE and
+    DELETE on it."""
     if table.identity in ("f", "i") or (table.identity == "d" and table.key):
         return None
     return (
@@ -156,7 +158,7 @@ def identity_refusal(table: TableFacts) -> str | None:
 def _put_aside(
     database: "psycopg.Connection[Any]", feed: Feed, table: TableFacts, slot: str, snapshot: str, start: str
 ) -> int:
-    """The rows as they were at the start, in files of `rows_max` rows; how many files."""
+    """Write the rows of the start into files of `rows_max` rows; returns the number of files."""
     directory = feed.spool(slot, 0).parent
     directory.mkdir(parents=True)
     names = sql.SQL(", ").join(column.selected for column in table.columns)
@@ -182,7 +184,7 @@ def _write(path: Path, batch: Any) -> None:
 
 
 def stream_columns(table: TableFacts) -> list[tuple[str, str]]:
-    """The table's, then what is known of the change."""
+    """The table's columns, then those that describe the change."""
     own = [(column.name, column.spark_type) for column in table.columns]
     return [*own, ("_op", "STRING"), ("_lsn", "BIGINT"), ("_commit_timestamp", "TIMESTAMP")]
 
@@ -191,7 +193,7 @@ def stream_columns(table: TableFacts) -> list[tuple[str, str]]:
 
 
 def changes(database: "psycopg.Connection[Any]", feed: Feed, slot: str, upto: str) -> Iterator[Message]:
-    """What the slot holds, from its own position on: whole transactions, in the order of their commits."""
+    """The messages that the slot holds, from its own position on: whole transactions, in the order of their commits."""
     query = "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s, %s, VARIADIC %s)"
     for (data,) in _peek(database, query, feed, slot, upto, None):
         message = decode(data)
@@ -202,7 +204,7 @@ def changes(database: "psycopg.Connection[Any]", feed: Feed, slot: str, upto: st
 def ends(
     database: "psycopg.Connection[Any]", feed: Feed, slot: str, upto: str, messages_max: int | None
 ) -> tuple[list[tuple[int, int]], bool]:
-    """Of each transaction that the slot holds where it ends and how many rows it changed; whether these are all."""
+    """The end and the number of changed rows of each transaction that the slot holds; whether these are all."""
     query = """SELECT lsn::text, get_byte(data, 0) FROM
         pg_logical_slot_peek_binary_changes(%s, %s, %s, VARIADIC %s)"""
     found, rows, messages = [], 0, 0
@@ -218,7 +220,7 @@ def ends(
 def _peek(
     database: "psycopg.Connection[Any]", query: Any, feed: Feed, slot: str, upto: str, messages_max: int | None
 ) -> Iterator[tuple[Any, ...]]:
-    """Row by row, since a transaction may be larger than the memory."""
+    """Read a slot row by row, since a transaction may be larger than the memory."""
     publication = sql.Identifier(feed.publication).as_string(database)
     plugin = ["proto_version", "1", "publication_names", publication]
     with database.cursor() as cursor:
@@ -237,7 +239,7 @@ def _peek(
 
 
 def move(feed: Feed, slot: str, position: str) -> None:
-    """The slot need not keep what is before the position."""
+    """Move the slot on: it need not keep anything before the position."""
     with connect(feed.url) as database:
         query = "SELECT confirmed_flush_lsn < %s::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
         behind = database.execute(query, (position, slot)).fetchone()
@@ -269,7 +271,7 @@ def _patiently(ask: Callable[[], Any], feed: Feed, slot: str) -> None:
 
 
 def release_abandoned(feed: Feed) -> list[str]:
-    """Drops the source's slots that no checkpoint names, unless this run has made them; their names."""
+    """Drop the source's slots that no checkpoint names, unless this run has made them; returns their names."""
     named = _named_in_checkpoints(feed.storage)
     abandoned = []
     for note in sorted(feed.noted.glob("*.json")):
@@ -289,7 +291,7 @@ def release(feed: Feed, slot: str) -> None:
 
 
 def _named_in_checkpoints(storage: Path) -> set[str]:
-    """From the offsets that Spark keeps: a line of JSON for each source of the query."""
+    """The slots in the offsets that Spark keeps: a line of JSON for each source of the query."""
     named = set()
     for path in storage.glob("checkpoints/*/offsets/*"):
         for line in path.read_text("utf-8", "replace").splitlines():

@@ -1,4 +1,4 @@
-"""`rate`: so many rows each second, for trying things: `timestamp` and `value`, a number that grows by one."""
+"""`rate`: a number of rows each second, for trying things: `timestamp` and `value`, a number that grows by one."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,10 +1,10 @@
 """`topic`: the records of one topic, of several, or of all whose names match a pattern.
 
-Where a first run begins is `starting`; after that the checkpoint says, and `starting` is not looked at again. A topic
+A first run begins at `starting`; after that the checkpoint says where, and `starting` is not looked at again. A topic
 or partition that appears later is read from its beginning.
 
-`lost: fail` ends the run when records were deleted before they were read (retention, or a topic made anew): what
-follows would be wrong without a word. `lost: skip` goes on with the oldest that is there.
+`lost: fail` ends the run when records were deleted before they were read (retention, or a topic made anew): later
+results would be wrong without a word. `lost: skip` goes on with the oldest record that is there.
 
 As a table (`as: table`) a topic is the newest record of each key, without keys whose newest record has no value: what
 compaction leaves in the end. Spark reads the topic anew for every batch that joins with it.
@@ -33,7 +33,7 @@ _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """Where a first run begins: one of the four. `offsets` may be for the only topic, under the name ""."""
+    """Start of a first run: one of the four. `offsets` may be for the only topic, under the name ""."""
 
     word: str | None = None
     group: str | None = None
@@ -76,7 +76,7 @@ def _moment_ms(value: Any) -> int:
 
 
 def _offsets(value: Any) -> Offsets:
-    """`{0: 17}` for one topic, `{visits: {0: 17}}` for several; `earliest` and `latest` are offsets too."""
+    """Offsets: `{0: 17}` for one topic, `{visits: {0: 17}}` for several; `earliest` and `latest` are offsets too."""
     try:
         if all(isinstance(found, Mapping) for found in value.values()) and value:
             return {str(topic): _of_topic(found) for topic, found in value.items()}
@@ -212,7 +212,7 @@ def _has_run(pipeline: PipelineSpec) -> bool:
 
 
 def _partitions(source: SourceSpec, there: Mapping[str, list[int]]) -> dict[str, list[int]]:
-    """Of the topics that the source reads now."""
+    """Partitions of the topics that the source reads now."""
     topics, pattern = source.options["topic"], source.options["pattern"]
     if topics:
         return {topic: there[topic] for topic in topics if topic in there}
@@ -255,7 +255,8 @@ def _begin(source: SourceSpec, cluster: Cluster) -> dict[str, str]:
 
 
 def _newest(raw: "DataFrame") -> "DataFrame":
-    """Offsets tell the newest within a partition, times between partitions: a key moves when a topic gets more."""
+    """The newest record of each key. Offsets show it within a partition, times between partitions: a key moves when a
+    topic gets more."""
     from pyspark.sql import functions as F
 
     record = F.struct(*raw.columns)

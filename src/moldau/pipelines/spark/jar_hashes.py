@@ -1,4 +1,4 @@
-"""SHA-256 of the jars that were published: what a repository sends under their names must be them.
+"""SHA-256 of the jars that were published: a jar from a repository must have the hash of its name.
 
 A jar of a version that is not here is checked only by the sums that the repository itself names.
 """

