@@ -12,6 +12,7 @@ from moldau.cluster.metadata import Metadata
 from moldau.cluster.store import MetadataStore, Operation, StoreUnavailable
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import ManualClock
+from moldau.core.dynamic_config import DynamicConfig
 
 DEADLINE_S = 30
 ids = itertools.count(1)
@@ -42,10 +43,11 @@ class Member:
         store.multi = self.lost_answers  # type: ignore[method-assign]
         self.metadata = Metadata(self.store, ManualClock(), lambda size: next(ids).to_bytes(size), self._stale)
         self.refreshing = MetadataRefresh(loop, self.metadata.catch_up)
-        self.services = SimpleNamespace(
-            metadata=self.metadata, broker_id=id_, config=BrokerConfig.parse({})[0], connected=True
+        config = BrokerConfig.parse({})[0]
+        self.parts = SimpleNamespace(
+            metadata=self.metadata, broker_id=id_, config=config, dynamic_config=DynamicConfig(config)
         )
-        self.controller = Controller(loop, self.services)  # type: ignore[arg-type]  # what it uses of Services
+        self.controller = Controller(loop, self.parts)  # type: ignore[arg-type]  # what it uses of Parts
 
     def _stale(self) -> None:
         self.refreshing.stale()

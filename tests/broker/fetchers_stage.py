@@ -8,6 +8,7 @@ from typing import Any, cast
 import uvloop
 
 from moldau.broker.fetchers import Fetchers
+from moldau.broker.parts import Parts
 from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint, PartitionImage, TopicImage
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import SystemClock
@@ -20,7 +21,6 @@ from moldau.protocol.messages.k01_fetch import PartitionData
 from moldau.replication.durability import Durability
 from moldau.replication.follower import FollowedPartition
 from moldau.replication.throttle import Throttle
-from moldau.requests.context import Services
 from tests.broker.fake_leader import PATIENCE_S, FakeLeader
 from tests.log.helpers import append, batch
 
@@ -94,8 +94,8 @@ class Stage:
         clock = SystemClock()
         brokers = {OWN_ID: broker(OWN_ID, 1, epoch=5), LEADER_ID: broker(LEADER_ID, port, epoch=6)}
         image = ClusterImage(brokers=brokers).with_topic(topic_image((LEADER_ID, OWN_ID), ""))
-        self.services = cast(
-            Services,
+        self.parts = cast(
+            Parts,
             SimpleNamespace(
                 broker_id=OWN_ID,
                 config=config,
@@ -105,7 +105,7 @@ class Stage:
                 durability=Durability(config.string("log.flush.policy"), self.committer),
             ),
         )
-        self.fetchers = Fetchers(asyncio.get_running_loop(), self.services)
+        self.fetchers = Fetchers(asyncio.get_running_loop(), self.parts)
 
     async def leave(self) -> None:
         await self.fetchers.close()
@@ -113,14 +113,14 @@ class Stage:
 
     @property
     def image(self) -> ClusterImage:
-        return self.services.metadata.image
+        return self.parts.metadata.image
 
     def add_topic(self, isr: tuple[int, ...], throttled: str = "") -> None:
         """Our partitions as the cluster knows them."""
         self.publish(self.image.with_topic(topic_image(isr, throttled)))
 
     def publish(self, image: ClusterImage) -> None:
-        old, self.services.metadata.image = self.image, image  # type: ignore[misc]  # not the real one
+        old, self.parts.metadata.image = self.image, image  # type: ignore[misc]  # not the real one
         self.fetchers.image_changed(old, image)
 
     def partition(

@@ -11,12 +11,12 @@ from typing import ParamSpec
 import pytest
 
 from moldau.broker.cleaner import ChildProcess, Cleaner
+from moldau.broker.parts import Parts
 from moldau.core.real_files import RealFiles
 from moldau.log.compaction.cleaner import clean
 from moldau.log.compaction.job import CleaningError, CleanJob, CleanResult, CorruptLogError
 from moldau.log.log import Log
 from moldau.records.batch import Record, build_batch, iter_records, split_batches
-from moldau.requests.context import Services
 from moldau.testing import async_broker
 
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "8000", "min.cleanable.dirty.ratio": "0.1"}
@@ -72,27 +72,27 @@ class InThisProcess:
 
 
 @asynccontextmanager
-async def cleaning_of(services: Services, worker: InThisProcess | None = None) -> AsyncIterator[Cleaner]:
+async def cleaning_of(parts: Parts, worker: InThisProcess | None = None) -> AsyncIterator[Cleaner]:
     async def given() -> InThisProcess:
         assert worker is not None
         return worker
 
     with ThreadPoolExecutor(1) as threads:
-        cleaning = Cleaner(services, RealFiles(), threads, ChildProcess.start if worker is None else given)
+        cleaning = Cleaner(parts, RealFiles(), threads, ChildProcess.start if worker is None else given)
         try:
             yield cleaning
         finally:
             await cleaning.stop()
 
 
-async def make_topic(services: Services, name: str, configs: dict[str, str] | None = None) -> Log:
-    await services.metadata.create_topic(name, [[services.broker_id]], configs or COMPACTED)
-    return services.replicas.get(name, 0).log
+async def make_topic(parts: Parts, name: str, configs: dict[str, str] | None = None) -> Log:
+    await parts.metadata.create_topic(name, [[parts.broker_id]], configs or COMPACTED)
+    return parts.replicas.get(name, 0).log
 
 
-def put(services: Services, topic: str, count: int, first: int = 0) -> None:
-    partition = services.replicas.get(topic, 0)
-    now_ms = services.clock.now_ms()
+def put(parts: Parts, topic: str, count: int, first: int = 0) -> None:
+    partition = parts.replicas.get(topic, 0)
+    now_ms = parts.clock.now_ms()
     for number in range(first, first + count):
         batch = build_batch([Record(0, now_ms, b"%d" % (number % KEYS), b"%d " % number * 20)])
         partition.append(batch, produce_version=PRODUCE_VERSION, acks=1, now_ms=now_ms)
@@ -119,12 +119,12 @@ def leftovers(log: Log) -> list[str]:
 @in_loop
 async def test_a_child_process_cleans_and_a_restart_knows(tmp_path: Path) -> None:
     async with async_broker(data=tmp_path) as kafka:
-        services = kafka.broker.services
-        log = await make_topic(services, "table")
-        put(services, "table", 500)
-        async with cleaning_of(services) as cleaning:
+        parts = kafka.broker.parts
+        log = await make_topic(parts, "table")
+        put(parts, "table", 500)
+        async with cleaning_of(parts) as cleaning:
             cleaning.look()
-            put(services, "table", 100, first=500)
+            put(parts, "table", 100, first=500)
             await cleaning.idle()
         assert last_numbers(log) == {b"%d" % (number % KEYS): number for number in range(590, 600)}
         assert len(read(log)) < 250
@@ -134,16 +134,16 @@ async def test_a_child_process_cleans_and_a_restart_knows(tmp_path: Path) -> Non
         assert checkpoint == f"0\n1\ntable 0 {log.clean_offset}\n"
         before, clean_offset = read(log), log.clean_offset
     async with async_broker(data=tmp_path) as kafka:
-        log = kafka.broker.services.replicas.get("table", 0).log
+        log = kafka.broker.parts.replicas.get("table", 0).log
         assert (read(log), log.clean_offset) == (before, clean_offset)
 
 
 @in_loop
 async def test_a_broker_cleans_by_itself_at_its_interval() -> None:
     async with async_broker({"log.cleaner.backoff.ms": "5"}) as kafka, asyncio.timeout(30):
-        services = kafka.broker.services
-        log = await make_topic(services, "table")
-        put(services, "table", 300)
+        parts = kafka.broker.parts
+        log = await make_topic(parts, "table")
+        put(parts, "table", 300)
         while log.clean_offset == 0:
             await asyncio.sleep(0)
         assert last_numbers(log) == {b"%d" % (number % KEYS): number for number in range(290, 300)}
@@ -152,19 +152,19 @@ async def test_a_broker_cleans_by_itself_at_its_interval() -> None:
 @in_loop
 async def test_the_dirtiest_log_is_cleaned_first_and_nothing_twice() -> None:
     async with async_broker() as kafka:
-        services = kafka.broker.services
+        parts = kafka.broker.parts
         worker = InThisProcess()
         worker.may_go_on.set()
-        async with cleaning_of(services, worker) as cleaning:
+        async with cleaning_of(parts, worker) as cleaning:
             for topic in ("one", "two"):
-                await make_topic(services, topic)
-            await make_topic(services, "plain", {"segment.bytes": "8000"})
+                await make_topic(parts, topic)
+            await make_topic(parts, "plain", {"segment.bytes": "8000"})
             for topic in ("one", "two", "plain"):
-                put(services, topic, 300)
+                put(parts, topic, 300)
             cleaning.look()
             await cleaning.idle()
-            put(services, "one", 400)
-            put(services, "two", 100)
+            put(parts, "one", 400)
+            put(parts, "two", 100)
             worker.jobs.clear()
             cleaning.look()
             await cleaning.idle()
@@ -177,20 +177,20 @@ async def test_the_dirtiest_log_is_cleaned_first_and_nothing_twice() -> None:
 @in_loop
 async def test_a_topic_may_be_deleted_while_it_is_cleaned() -> None:
     async with async_broker() as kafka:
-        services = kafka.broker.services
+        parts = kafka.broker.parts
         worker = InThisProcess()
-        async with cleaning_of(services, worker) as cleaning:
-            await make_topic(services, "table")
-            put(services, "table", 300)
+        async with cleaning_of(parts, worker) as cleaning:
+            await make_topic(parts, "table")
+            put(parts, "table", 300)
             cleaning.look()
             await worker.has_job.wait()
-            await services.metadata.delete_topic("table")
-            await make_topic(services, "table")
-            put(services, "table", 30)
+            await parts.metadata.delete_topic("table")
+            await make_topic(parts, "table")
+            put(parts, "table", 30)
             worker.error = CleaningError("No such file")
             worker.may_go_on.set()
             await cleaning.idle()
-            log = services.replicas.get("table", 0).log
+            log = parts.replicas.get("table", 0).log
             assert len(read(log)) == 30
             assert log.failure is None
 
@@ -198,15 +198,15 @@ async def test_a_topic_may_be_deleted_while_it_is_cleaned() -> None:
 @in_loop
 async def test_retention_may_take_segments_that_are_being_cleaned() -> None:
     async with async_broker() as kafka:
-        services = kafka.broker.services
+        parts = kafka.broker.parts
         worker = InThisProcess()
-        async with cleaning_of(services, worker) as cleaning:
-            log = await make_topic(services, "table")
-            put(services, "table", 300)
+        async with cleaning_of(parts, worker) as cleaning:
+            log = await make_topic(parts, "table")
+            put(parts, "table", 300)
             cleaning.look()
             await worker.has_job.wait()
             log.advance_log_start(150)
-            log.delete_expired(services.clock.now_ms(), log.log_end_offset)
+            log.delete_expired(parts.clock.now_ms(), log.log_end_offset)
             worker.may_go_on.set()
             await cleaning.idle()
             assert log.failure is None
@@ -217,18 +217,18 @@ async def test_retention_may_take_segments_that_are_being_cleaned() -> None:
 @in_loop
 async def test_a_log_that_makes_no_sense_is_left_alone_and_the_others_are_cleaned() -> None:
     async with async_broker() as kafka:
-        services = kafka.broker.services
+        parts = kafka.broker.parts
         worker = InThisProcess()
-        async with cleaning_of(services, worker) as cleaning:
-            await make_topic(services, "table")
-            put(services, "table", 300)
+        async with cleaning_of(parts, worker) as cleaning:
+            await make_topic(parts, "table")
+            put(parts, "table", 300)
             worker.error = CorruptLogError("checksum")
             worker.may_go_on.set()
             cleaning.look()
             await cleaning.idle()
             worker.error = None
-            good = await make_topic(services, "good")
-            put(services, "good", 300)
+            good = await make_topic(parts, "good")
+            put(parts, "good", 300)
             cleaning.look()
             await cleaning.idle()
             assert [Path(job.directory).name for job in worker.jobs] == ["table-0", "good-0"]
@@ -238,11 +238,11 @@ async def test_a_log_that_makes_no_sense_is_left_alone_and_the_others_are_cleane
 @in_loop
 async def test_cleaning_stops_with_the_broker() -> None:
     async with async_broker() as kafka:
-        services = kafka.broker.services
+        parts = kafka.broker.parts
         worker = InThisProcess()
-        async with cleaning_of(services, worker) as cleaning:
-            log = await make_topic(services, "table")
-            put(services, "table", 300)
+        async with cleaning_of(parts, worker) as cleaning:
+            log = await make_topic(parts, "table")
+            put(parts, "table", 300)
             cleaning.look()
             await worker.has_job.wait()
             await cleaning.stop()
@@ -262,10 +262,10 @@ async def test_a_child_that_is_killed_does_no_harm(monkeypatch: pytest.MonkeyPat
         return await run(child, job, bytes_per_second)
 
     async with async_broker() as kafka:
-        services = kafka.broker.services
-        log = await make_topic(services, "table")
-        put(services, "table", 300)
-        async with cleaning_of(services) as cleaning:
+        parts = kafka.broker.parts
+        log = await make_topic(parts, "table")
+        put(parts, "table", 300)
+        async with cleaning_of(parts) as cleaning:
             with monkeypatch.context() as deadly:
                 deadly.setattr(ChildProcess, "run", killed)
                 cleaning.look()
@@ -279,10 +279,10 @@ async def test_a_child_that_is_killed_does_no_harm(monkeypatch: pytest.MonkeyPat
 @in_loop
 async def test_nothing_is_cleaned_where_it_is_switched_off() -> None:
     async with async_broker({"log.cleaner.enable": "false"}) as kafka:
-        services = kafka.broker.services
-        log = await make_topic(services, "table")
-        put(services, "table", 300)
-        async with cleaning_of(services) as cleaning:
+        parts = kafka.broker.parts
+        log = await make_topic(parts, "table")
+        put(parts, "table", 300)
+        async with cleaning_of(parts) as cleaning:
             cleaning.look()
             await cleaning.idle()
         assert len(read(log)) == 300

@@ -566,7 +566,7 @@ def test_a_throttled_partition_waits_while_the_rate_is_exceeded(
         following = await stage.leader.asked()
         if is_left_out:
             assert (following.named, following.forgotten) == ({}, [0])
-            stage.services.follower_throttle.configure(None)
+            stage.parts.follower_throttle.configure(None)
             following = await stage.leader.asked()
         assert following.named[0].fetch_offset == 1
 

@@ -76,10 +76,8 @@ class Bench:
 
     def __init__(self) -> None:
         self.store = Store()
-        self.services = SimpleNamespace(
-            metadata=self.store, replicas=Replicas(), connected=True, clock=ManualClock(), config=None
-        )
-        self.changing = IsrProposals(asyncio.get_running_loop(), cast(Any, self.services))
+        self.parts = SimpleNamespace(metadata=self.store, replicas=Replicas(), clock=ManualClock(), config=None)
+        self.changing = IsrProposals(asyncio.get_running_loop(), cast(Any, self.parts))
         self.partition = Partition(
             TOPIC_ID,
             memory_log(),
@@ -89,17 +87,18 @@ class Bench:
             replicas=(1, 2, 3),
             partition_epoch=7,
             isr_changes=self.changing,
-            clock=self.services.clock,
+            clock=self.parts.clock,
         )
-        self.services.replicas.lead(self.partition)
+        self.parts.replicas.lead(self.partition)
         self.store.subscribe(self._follow)
+        self.store.subscribe(self.changing.image_changed)
 
     def _follow(self, _: ClusterImage, new: ClusterImage) -> None:
         state = new.topics[TOPIC].partitions[INDEX]
         self.partition.update(state.isr, state.replicas, state.partition_epoch)
 
     def fetched(self, replica_id: int, broker_epoch: int = 10) -> None:
-        self.partition.replica_fetched(replica_id, broker_epoch, 0, 0, self.services.clock.monotonic_ms())
+        self.partition.replica_fetched(replica_id, broker_epoch, 0, 0, self.parts.clock.monotonic_ms())
 
     def restart(self, broker_id: int) -> None:
         self.store.publish(self.store.image.with_broker(BrokerInfo(broker_id, None, (), epoch=11)))
@@ -210,10 +209,9 @@ def test_the_versions_of_another_topic_of_the_same_name_are_not_ours() -> None:
 def test_nothing_is_written_without_a_session_and_all_of_it_with_the_next() -> None:
     async def test(bench: Bench) -> None:
         bench.fetched(2)
-        bench.services.connected = False
+        bench.changing.session_changed(False)
         await turns()
         assert bench.store.writes == []
-        bench.services.connected = True
         bench.changing.session_changed(True)
         await turns()
         assert bench.partition.in_sync_replicas == (1, 2)
@@ -280,7 +278,7 @@ def test_an_error_with_one_partition_does_not_keep_the_others_proposals_from_the
             replicas=(1, 2),
             partition_epoch=7,
             isr_changes=bench.changing,
-            clock=bench.services.clock,
+            clock=bench.parts.clock,
         )
         broken.replica_fetched(2, 10, 0, 0, 0)
         broken.topic_partition = broken.topic_partition._replace(partition=INDEX + 99)

@@ -34,24 +34,16 @@ def in_loop(test: Callable[Parameters, Coroutine[None, None, None]]) -> Callable
     return run
 
 
-class FewServices:
-    """What a registration needs of them."""
-
-    def __init__(self, metadata: Metadata) -> None:
-        self.metadata = metadata
-        self.connected = True
-
-
 class Member:
     """A broker that writes down what happens to its registration."""
 
     def __init__(self, store: EmbeddedStore, patience_s: float) -> None:
         self.store = store
-        self.services = FewServices(Metadata(store, ManualClock(), lambda size: bytes(size)))
+        self.metadata = Metadata(store, ManualClock(), lambda size: bytes(size))
         self.events: list[str] = []
         self._happened = asyncio.Event()
         self.registration = Registration(
-            self.services,  # type: ignore[arg-type]
+            self.metadata,
             store,
             INFO,
             patience_s=patience_s,
@@ -88,7 +80,7 @@ class Member:
 async def member(path: Path | str = ":memory:", patience_s: float = 0.2) -> AsyncIterator[Member]:
     store = EmbeddedStore(str(path), durable=False)
     made = Member(store, patience_s)
-    await made.services.metadata.load()
+    await made.metadata.load()
     try:
         yield made
     finally:
@@ -158,7 +150,7 @@ async def test_what_a_lost_session_means_happens_in_the_callback_that_reports_it
         with one.store._tree.transaction():
             one.store._tree.end_sessions([one.store.session_id])
         seen: list[tuple[bool, list[str]]] = []
-        one.store.on_session(lambda _: seen.append((one.services.connected, list(one.events))))
+        one.store.on_session(lambda _: seen.append((one.registration.is_connected, list(one.events))))
         with pytest.raises(SessionLost):
             await one.store.create("/not-made")
         assert seen == [(False, ["disconnected", "lost"])]
@@ -172,11 +164,11 @@ async def test_after_a_lost_session_the_broker_registers_anew_and_only_then_is_c
         await one.lose_session()
         await one.until(lambda: "registered" in one.events)
         assert one.events == ["disconnected", "lost", "connected", "registered"]
-        assert one.services.connected
+        assert one.registration.is_connected
         found = await one.registered()
         assert found is not None
         assert found.epoch > before
-        assert one.services.metadata.image.brokers[1] == found
+        assert one.metadata.image.brokers[1] == found
 
 
 @in_loop
@@ -251,4 +243,4 @@ async def test_a_broker_says_that_it_is_about_to_go() -> None:
         found = await one.registered()
         assert found is not None
         assert found.shutting_down
-        assert one.services.metadata.image.brokers[1].shutting_down
+        assert one.metadata.image.brokers[1].shutting_down

@@ -40,7 +40,7 @@ class Stage:
         self.world = world
         self.fetchers = FakeFetchers()
         self.offline: list[TopicPartition] = []
-        self.roles = Roles(world.services, self.fetchers, None, self.offline.extend)  # type: ignore[arg-type]
+        self.roles = Roles(world.parts, self.fetchers, None, self.offline.extend)  # type: ignore[arg-type]
         self.image = ClusterImage(brokers={each: BrokerInfo(each, None, ()) for each in (ME, OTHER, THIRD)})
 
     def show(self, *states: PartitionImage, topic_id: bytes = TOPIC_ID, configs: dict[str, str] | None = None) -> None:

@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import pytest
 
@@ -29,7 +28,6 @@ from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import EndTxnMarker, Record, build_batch, build_end_txn_marker, split_batches
 from moldau.replication.durability import Durability
 from moldau.replication.partition import Partition
-from moldau.requests.context import Services
 from tests.committers import ManualDisk
 
 PRODUCER = 5
@@ -48,21 +46,18 @@ class Bench:
         topic_config = TopicConfig.of(config, {"cleanup.policy": "compact"})
         opened = Log.open(MemoryFiles(), self.clock, "/o-0", TopicPartition("o", 0), topic_config)
         self.partition = Partition(b"o" * 16, opened, 0, (1,), broker_id=1, replicas=replicas, clock=self.clock)
-        services = SimpleNamespace(
-            clock=self.clock,
-            durability=Durability("group", self.disk),
-            config=config,
-            metadata=SimpleNamespace(image=ClusterImage()),
-        )
-        self.services = cast(Services, services)
+        self.config = config
+        self.durability = Durability("group", self.disk)
+        self.image = ClusterImage()
         self.failures: list[bool] = []
 
     def host(self, *, is_cautious: bool = False) -> Host:
         """One that has to load."""
-        settings = offsets_topic_settings(self.services.config)
+        settings = offsets_topic_settings(self.config)
         return ShardRuntime(
             asyncio.get_running_loop(),
-            self.services,
+            self.clock,
+            self.durability,
             lambda: settings,
             self._shard,
             self.partition,
@@ -74,8 +69,8 @@ class Bench:
         world = World(
             self.clock,
             timers,
-            lambda: self.services.config,
-            lambda: self.services.metadata.image,
+            lambda: self.config,
+            lambda: self.image,
             lambda: bytes(16),
             MatchingAllowance(),
         )

@@ -77,7 +77,7 @@ async def test_a_slow_directory_holds_up_only_its_own(tmp_path: Path, disk: Stuc
         )[0]
     )
     await started.start()
-    services = started.services
+    services, housekeeping = started.services, started._running.housekeeping
     await services.metadata.create_topic("t", [[started.broker_id]] * 2)
     partitions = [services.replicas.get("t", index) for index in (0, 1)]
     for partition in partitions:
@@ -86,13 +86,13 @@ async def test_a_slow_directory_holds_up_only_its_own(tmp_path: Path, disk: Stuc
     disk.hold()
     waiting = [services.durability.when_durable([slow], ACKS_ALL)]
     for _ in range(ROUNDS):
-        started._checkpoint()
-        started._checkpoint_marks()
-        started._flush_due()
+        housekeeping._checkpoint()
+        housekeeping._checkpoint_marks()
+        housekeeping._flush_due()
         await asyncio.wait_for(_commit(started, quick), PATIENCE_S / 2)
     waiting += [services.durability.when_durable(logs, ACKS_ALL) for logs in ([slow], [quick, slow])]
     await asyncio.wait_for(_commit(started, quick), PATIENCE_S / 2)
-    chores = started._directory_threads._running
+    chores = started._running.ground.directory_threads._running
     await asyncio.wait([each for (_, path), each in chores.items() if path.endswith("quick")], timeout=PATIENCE_S / 2)
     assert {path: each.done() for (_, path), each in chores.items()} == {
         f"{tmp_path}/slow": False,

@@ -39,7 +39,7 @@ class Node:
 
     async def _begin(self) -> Coordinator[LockShard]:
         loop, broker = asyncio.get_running_loop(), self.kafka.broker
-        coordinator = Coordinator(loop, broker.services, TOPIC, settings, LockShard)
+        coordinator = Coordinator(loop, broker.parts, TOPIC, settings, LockShard)
         broker.coordinate(coordinator)
         return coordinator
 

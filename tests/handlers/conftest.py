@@ -3,18 +3,21 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from random import Random, SystemRandom
 from typing import Any
 
 import pytest
 
 from moldau.broker.group_coordinator import GroupCoordinator
+from moldau.broker.parts import make_parts, make_services
 from moldau.broker.roles import Roles
 from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint
 from moldau.cluster.metadata import Metadata
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import ManualClock
+from moldau.core.dynamic_config import DynamicConfig
 from moldau.core.ids import BrokerId
 from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
@@ -32,7 +35,8 @@ from moldau.records.batch import Record, build_batch
 from moldau.replication.durability import Durability
 from moldau.replication.replicas import Replicas
 from moldau.requests import registry
-from moldau.requests.context import RequestContext, Services
+from moldau.requests.context import RequestContext
+from moldau.requests.opener import InlineOpener
 from moldau.requests.pending import PendingAnswer
 from tests.committers import NothingToCommit
 
@@ -54,9 +58,9 @@ class World:
         logs = LogManager(
             self.files, self.clock, directories, config_of=self._topic_config, new_uuid=lambda: random.randbytes(16)
         )
-        self.services = Services(
+        self.parts = make_parts(
             broker_id=BROKER_ID,
-            config=config,
+            dynamic_config=DynamicConfig(config),
             clock=self.clock,
             metadata=self.metadata,
             replicas=Replicas(self.metadata),
@@ -64,8 +68,9 @@ class World:
             durability=Durability("os", NothingToCommit()),
             random=random,
         )
-        self.groups = GroupCoordinator(self.runner.get_loop(), self.services, lambda: random.randbytes(16))
-        self.services.groups = self.groups
+        self.groups = GroupCoordinator(self.runner.get_loop(), self.parts, lambda: random.randbytes(16))
+        self.roles = Roles(self.parts)
+        self.services = make_services(self.parts, groups=self.groups, opener=InlineOpener(), logs_made=self.roles.made)
         self.run(self._start())
 
     async def _start(self) -> None:
@@ -75,11 +80,21 @@ class World:
         endpoints = (Endpoint("PLAINTEXT", "inside", 9092, "PLAINTEXT"), Endpoint("OUT", "outside", 443, "SSL"))
         await self.metadata.register_broker(BrokerInfo(BROKER_ID, "r1", endpoints))
         await self.metadata.claim_controller(BROKER_ID)
-        self.metadata.subscribe(Roles(self.services).image_changed)
-        self.metadata.subscribe(self.groups.image_changed)
+        listeners = (
+            self.parts.recent_brokers.note,
+            self.parts.fetch_sessions.of_replicas.image_changed,
+            self.roles.image_changed,
+            self.groups.image_changed,
+        )
+        for listener in listeners:
+            self.metadata.subscribe(listener)
+
+    def replace(self, **parts: Any) -> None:
+        """Let handlers see other services from now on."""
+        self.services = replace(self.services, **parts)
 
     def _topic_config(self, topic: str) -> TopicConfig:
-        return TopicConfig.of(self.services.config, self.image.topics[topic].configs)
+        return TopicConfig.of(self.parts.config, self.image.topics[topic].configs)
 
     @property
     def image(self) -> ClusterImage:

@@ -100,7 +100,7 @@ class Meanwhile:
 def test_a_leader_that_resigns_while_a_batch_is_opened_does_not_append_it(world: World, version: int) -> None:
     topic_id = world.create("t", configs={"cleanup.policy": "compact"})
     partition = world.services.replicas.get("t", 0)
-    world.services.opener = Meanwhile(lambda: world.services.replicas.remove("t", 0))
+    world.replace(opener=Meanwhile(lambda: world.services.replicas.remove("t", 0)))
     batch = many_records(ALLOWED_RECORDS + 1, numbered=True, timestamp=world.clock.now_ms())
     assert _ask(world, topic_id, batch, version) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert partition.log.log_end_offset == 0

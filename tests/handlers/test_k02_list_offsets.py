@@ -102,7 +102,7 @@ def test_a_partition_that_is_named_twice_is_refused(world: World) -> None:
 def test_records_that_are_deleted_while_they_are_found_are_not_told(world: World) -> None:
     begin_ms = fill(world)
     partition = world.services.replicas.get("t", 0)
-    world.services.opener = Meanwhile(lambda: partition.delete_records(3))
+    world.replace(opener=Meanwhile(lambda: partition.delete_records(3)))
     assert by_time(world, begin_ms + 500) == [(0, 3)]
 
 
@@ -114,13 +114,13 @@ def test_a_search_that_deletion_overtakes_again_and_again_may_be_tried_again(
 ) -> None:
     begin_ms = fill(world)
     partition = world.services.replicas.get("t", 0)
-    world.services.opener = Meanwhile(lambda: partition.delete_records(partition.log.log_start_offset + 1))
+    world.replace(opener=Meanwhile(lambda: partition.delete_records(partition.log.log_start_offset + 1)))
     assert by_time(world, begin_ms, version=version) == [(code, -1)]
 
 
 def test_a_leader_that_changes_during_a_search_is_told(world: World) -> None:
     begin_ms = fill(world)
-    world.services.opener = Meanwhile(lambda: world.services.replicas.remove("t", 0))
+    world.replace(opener=Meanwhile(lambda: world.services.replicas.remove("t", 0)))
     ((code, offset),) = by_time(world, begin_ms)
     assert (code, offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
@@ -131,5 +131,5 @@ def test_a_disk_that_fails_during_a_search_is_told(world: World) -> None:
     def fail() -> None:
         raise OSError(5, "Input/output error")
 
-    world.services.opener = Meanwhile(fail)
+    world.replace(opener=Meanwhile(fail))
     assert by_time(world, begin_ms) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]

@@ -47,13 +47,11 @@ def test_a_transactional_id_is_refused_for_good_as_there_is_no_coordinator(world
     assert (answer.producer_id, answer.producer_epoch) == NOTHING
 
 
-def test_without_the_store_there_may_be_no_id_and_clients_try_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_store_there_may_be_no_id_and_clients_try_again(world: World) -> None:
     async def unreachable() -> range:
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the metadata store cannot be reached")
 
-    monkeypatch.setattr(world.services, "producer_ids", ProducerIds(unreachable))
+    world.replace(producer_ids=ProducerIds(unreachable))
     answer = world.ask(InitProducerIdRequest(transactional_id=None))
     assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert (answer.producer_id, answer.producer_epoch) == NOTHING

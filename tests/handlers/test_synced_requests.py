@@ -17,9 +17,9 @@ class Synced(Replicated):
     """Broker 1 syncs when the test says so."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world)
         self.disk = ManualDisk()
-        world.services.durability = Durability("group", self.disk)
+        world.replace(durability=Durability("group", self.disk))
+        super().__init__(world)
 
     def produce(self, topic_id: bytes, *, acks: int = -1, timeout_ms: int = 30_000) -> "asyncio.Future[bytes]":
         request = self.produce_request(topic_id, self.batch(), timeout_ms)

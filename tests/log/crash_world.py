@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from moldau.broker.cleaner import Cleaner
+from moldau.broker.parts import Parts
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import ManualClock
 from moldau.core.faulty_files import FaultyFiles, Stopped
@@ -27,7 +28,6 @@ from moldau.log.retention import expired_count
 from moldau.protocol.errors import ApiError
 from moldau.records.batch import Record, build_batch, iter_records
 from moldau.records.validate import prepare_own_batch
-from moldau.requests.context import Services
 from tests.log.helpers import NOW_MS, batches
 
 PARTITION = TopicPartition("events", 3)
@@ -299,7 +299,7 @@ class World:
         return any(name.endswith(".log.swap") for name in self.disk.list(self.log.directory))
 
     async def _clean(self, interruption: "Interruption") -> None:
-        services = SimpleNamespace(
+        parts = SimpleNamespace(
             config=BrokerConfig({}),
             clock=self.clock,
             logs=self.manager,
@@ -311,7 +311,7 @@ class World:
         async def worker() -> CleanerHere:
             return CleanerHere(self.files, interruption.come)
 
-        cleaning = Cleaner(cast("Services", services), self.files, InThisThread(interruption.come), worker)
+        cleaning = Cleaner(cast("Parts", parts), self.files, InThisThread(interruption.come), worker)
         cleaning.look()
         await cleaning.idle()
 

@@ -18,6 +18,7 @@ from moldau.broker import leader_fetcher
 from moldau.broker.dispatch import Answer, Dispatcher, Peer
 from moldau.broker.fetchers import Fetchers
 from moldau.broker.isr_changes import IsrProposals
+from moldau.broker.parts import Parts, make_parts, make_services
 from moldau.broker.roles import Roles
 from moldau.cluster.changes import Change, StateChange, applied
 from moldau.cluster.controller import plan_return, reconcile
@@ -25,6 +26,7 @@ from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint, PartitionIm
 from moldau.cluster.metadata import NO_STARTS, Conflict, Metadata
 from moldau.cluster.store import SessionLost
 from moldau.core.broker_config import BrokerConfig
+from moldau.core.dynamic_config import DynamicConfig
 from moldau.core.files import FileRegion
 from moldau.core.ids import BrokerId, TopicPartition
 from moldau.core.memory_files import MemoryFiles
@@ -39,6 +41,8 @@ from moldau.replication.durability import Durability
 from moldau.replication.replicas import Replicas
 from moldau.requests import registry
 from moldau.requests.context import RequestContext, Services
+from moldau.requests.groups_access import GroupsAccess
+from moldau.requests.opener import InlineOpener
 from moldau.requests.pending import PendingAnswer
 
 TOPIC = "t"
@@ -389,6 +393,7 @@ class Node:
         self.is_connected = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self.services: Services
+        self.parts: Parts
         self.metadata: NodeMetadata
         self.roles: Roles
         self.fetchers: Fetchers
@@ -410,9 +415,9 @@ class Node:
             config_of=lambda _: topic_config,
             new_uuid=lambda: cluster.random.randbytes(16),
         )
-        self.services = Services(
+        self.parts = make_parts(
             broker_id=self.id,
-            config=config,
+            dynamic_config=DynamicConfig(config),
             clock=cluster.clock,
             metadata=cast(Metadata, self.metadata),
             replicas=Replicas(Lookup(self.metadata)),
@@ -423,9 +428,12 @@ class Node:
         logs.lock()
         logs.claim(self.id, "c")
         logs.load()
-        self.fetchers = Fetchers(cluster.loop, self.services)
-        self.isr_changes = IsrProposals(cluster.loop, self.services)
-        self.roles = Roles(self.services, self.fetchers, self.isr_changes, _nothing_may_stop)
+        self.fetchers = Fetchers(cluster.loop, self.parts)
+        self.isr_changes = IsrProposals(cluster.loop, self.parts)
+        self.roles = Roles(self.parts, self.fetchers, self.isr_changes, _nothing_may_stop)
+        self.services = make_services(
+            self.parts, groups=cast(GroupsAccess, None), opener=InlineOpener(), logs_made=self.roles.made
+        )
         if not logs.was_clean:
             missing = [TopicPartition(TOPIC, index) for index in cluster.partitions]
             lost = [each for each in missing if self.is_wiped and logs.get(each) is None]
@@ -434,8 +442,15 @@ class Node:
             assert all(states[each.partition].isr != (self.id,) for each in lost), "it would be elected with nothing"
         cluster.store.register(self.id)
         self.metadata.image = ClusterImage()
-        self.metadata.subscribe(self.roles.image_changed)
-        self.metadata.subscribe(self.fetchers.image_changed)
+        listeners = (
+            self.parts.recent_brokers.note,
+            self.parts.fetch_sessions.of_replicas.image_changed,
+            self.roles.image_changed,
+            self.isr_changes.image_changed,
+            self.fetchers.image_changed,
+        )
+        for listener in listeners:
+            self.metadata.subscribe(listener)
         self.metadata.publish(cluster.store.image)
 
     @property
@@ -482,7 +497,8 @@ class Node:
         """The store may have given us up; it is about to."""
         if not self.is_connected:
             return
-        self.is_connected = self.services.connected = False
+        self.is_connected = False
+        self.isr_changes.session_changed(False)
         self.roles.resign_all()
         epoch = self.session_epoch
         self.cluster.loop.call_later(self.cluster.random.uniform(0, 0.5), self.cluster.store.expire, self.id, epoch)
@@ -493,7 +509,7 @@ class Node:
         if self.session_epoch >= 0:
             self.cluster.store.expire(self.id, self.session_epoch)
         self.cluster.store.register(self.id)
-        self.is_connected = self.services.connected = True
+        self.is_connected = True
         self.metadata.publish(self.cluster.store.image)
         self.roles.may_lead = True
         self.roles.apply_all(self.metadata.image)

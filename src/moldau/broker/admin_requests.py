@@ -12,11 +12,12 @@ from itertools import groupby
 from moldau.cluster.admin_tree import AdminRequests, Partition
 from moldau.cluster.elections import preferred
 from moldau.cluster.image import ClusterImage
+from moldau.cluster.metadata import Metadata
+from moldau.core.dynamic_config import DynamicConfig
 from moldau.handlers.k43_elect_leaders import elect_leaders
 from moldau.handlers.k45_alter_partition_reassignments import reassign
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k45_alter_partition_reassignments import ReassignablePartition, ReassignableTopic
-from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +27,9 @@ Moves = Mapping[Partition, tuple[int, ...]]
 class AdminServing:
     """Does what is asked, while this broker is the controller."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, metadata: Metadata, config: DynamicConfig) -> None:
+        self._metadata = metadata
+        self._config = config
         self._is_asked = True
         self._is_moving = False
 
@@ -40,16 +42,16 @@ class AdminServing:
         if not self._is_asked and not self._is_moving:
             return True
         self._is_asked = False
-        requests = await self._services.metadata.admin.read()
+        requests = await self._metadata.admin.read()
         is_done = await self._delete(requests)
         await self._elect(requests)
         return await self._move(requests) and is_done
 
     async def _delete(self, requests: AdminRequests) -> bool:
-        metadata, is_done = self._services.metadata, True
+        metadata, is_done = self._metadata, True
         for name in requests.deletions:
             try:
-                if not self._services.config.bool("delete.topic.enable"):
+                if not self._config.now.bool("delete.topic.enable"):
                     log.warning("topic %s is not deleted as a tool asks: delete.topic.enable is false", name)
                 elif name in metadata.image.topics:
                     log.info("topic %s is deleted, as a tool asks through /admin/delete_topics", name)
@@ -64,7 +66,7 @@ class AdminServing:
     async def _elect(self, requests: AdminRequests) -> None:
         if requests.election_version < 0:
             return
-        metadata = self._services.metadata
+        metadata = self._metadata
         results = await elect_leaders(metadata, preferred, list(requests.elections))
         for (topic, index), code in results.items():
             if code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
@@ -75,7 +77,7 @@ class AdminServing:
         self._is_moving = bool(requests.moves)
         if requests.moves_version < 0:
             return True
-        metadata = self._services.metadata
+        metadata = self._metadata
         refused, is_done = await self._begin(requests.moves)
         left = {
             partition: target
@@ -89,7 +91,7 @@ class AdminServing:
 
     async def _begin(self, moves: Moves) -> tuple[set[Partition], bool]:
         """Those moves that cannot be, and whether all others have begun."""
-        image = self._services.metadata.image
+        image = self._metadata.image
         wanted = sorted(each for each, target in moves.items() if not _is_on_its_way(image, each, target))
         refused: set[Partition] = set()
         is_done = True
@@ -107,7 +109,7 @@ class AdminServing:
         return refused, is_done
 
     async def _reassign(self, topic: ReassignableTopic) -> Mapping[int, ApiError]:
-        return await reassign(self._services.metadata, topic, may_resize=True)
+        return await reassign(self._metadata, topic, may_resize=True)
 
 
 def _is_on_its_way(image: ClusterImage, partition: Partition, target: tuple[int, ...]) -> bool:

@@ -1,16 +1,21 @@
-"""A broker: the parts, put together. Nothing below this layer constructs a service, a thread or a task."""
+"""A broker: the parts, put together. Nothing below this layer constructs a service, a thread or a task.
+
+Law: a broker is whole or not there. `start` makes every part from parts that are complete, and what it has taken by
+then is given back, the last first, when it fails or at the end.
+"""
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from importlib import import_module
 from random import SystemRandom
 from typing import Any
 
-from moldau.broker.adoption import adopt, check_store, keep_cluster_id, recorded_identity
+from moldau.broker.adoption import adopt
 from moldau.broker.cleaner import Cleaner
 from moldau.broker.cluster_member import ClusterMember
 from moldau.broker.controller import Controller
@@ -21,31 +26,23 @@ from moldau.broker.fetchers import Fetchers
 from moldau.broker.group_commit import committer
 from moldau.broker.group_coordinator import SHARD_MODULE, GroupCoordinator
 from moldau.broker.heap import Heap
+from moldau.broker.housekeeping import Housekeeping
 from moldau.broker.listeners import Listeners
-from moldau.broker.metadata_refresh import MetadataRefresh
 from moldau.broker.opener_thread import OpenerThread
 from moldau.broker.ownership import check_directories
+from moldau.broker.parts import Parts, make_parts, make_services
 from moldau.broker.registration import BrokerStartError
 from moldau.broker.roles import WHOLE_CLUSTER
-from moldau.broker.store_choice import (
-    StorePlace,
-    choose_store,
-    lock_siblings,
-    looks_for_siblings,
-    open_store,
-    remember,
-)
+from moldau.broker.store_opening import OpenedStore, StoreOpening
 from moldau.broker.strays import StrayReason, is_still_stray, why_stray
-from moldau.broker.tasks import Periodic
 from moldau.broker.watchdog import Watchdog
-from moldau.cluster import znodes
 from moldau.cluster.image import BrokerInfo, Endpoint
-from moldau.cluster.metadata import Metadata
 from moldau.cluster.store import MetadataStore, SessionState, StoreError
 from moldau.cluster.topic_names import INTERNAL_TOPICS
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock, SystemClock
-from moldau.core.files import DirectoryLock, Files
+from moldau.core.dynamic_config import DynamicConfig
+from moldau.core.files import Files
 from moldau.core.ids import BrokerId, TopicPartition
 from moldau.core.invariants import InvariantError
 from moldau.core.listeners import Listener
@@ -54,7 +51,6 @@ from moldau.core.topic_config import TopicConfig
 from moldau.log.data_directory import DirectoryError
 from moldau.log.log import Log
 from moldau.log.manager import LogManager
-from moldau.protocol.errors import ApiError
 from moldau.replication.durability import Durability
 from moldau.replication.replicas import Replicas
 from moldau.requests.context import Services
@@ -62,14 +58,45 @@ from moldau.requests.context import Services
 log = logging.getLogger(__name__)
 
 WORK_THREADS = 4
-IDLE_CHECK_MS_MAX = 10_000
-INTERVAL_MS_MAX = 86_400_000
-ROOM_CHECK_MS = 1_000
-SIBLINGS_START_S_MAX = 30.0
-SIBLINGS_LOOK_AGAIN_S = 0.01
 CONTROLLER_AWAITED_S = 5.0
 TAKING_OVER_MS = 2_000
 """How long an old registration of ours may take to go, beyond what its session takes to end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ground:
+    """What a start stands on, before anything is known of the cluster."""
+
+    loop: asyncio.AbstractEventLoop
+    files: Files
+    threads: ThreadPoolExecutor
+    directory_threads: DirectoryThreads
+    cold_reads: ReadThreads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Running:
+    """All of a broker that has started."""
+
+    ground: _Ground
+    store: MetadataStore
+    parts: Parts
+    services: Services
+    member: ClusterMember
+    coordinators: list[Coordinator[Any]]
+    listeners: "_Bound"
+    cleaner: Cleaner
+    housekeeping: Housekeeping
+    watchdog: Watchdog | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bound:
+    """Listeners with their ports: how they are advertised, and where they really are."""
+
+    listeners: Listeners
+    endpoints: tuple[Endpoint, ...]
+    addresses: list[str]
 
 
 class Broker:
@@ -80,321 +107,245 @@ class Broker:
     ) -> None:
         """`may_adopt`: a metadata store that is not the one the directories were used with is not refused."""
         self._config = config
+        self._dynamic_config = DynamicConfig(config)
         self._may_adopt = may_adopt
         self._clock = clock or SystemClock()
-        self._files = files or RealFiles(lambda delay_s, call: self._loop.call_later(delay_s, call))
-        self._random = SystemRandom()
-        self._threads = ThreadPoolExecutor(WORK_THREADS, "moldau-work")
-        self._directory_threads = DirectoryThreads(config.data_directories)
-        self._cold_reads = ReadThreads(config.data_directories)
-        self._loop: asyncio.AbstractEventLoop
-        self._periodic: list[Periodic] = []
-        self._services: Services
-        self._listeners: Listeners
-        self._metadata: Metadata
-        self._member: ClusterMember
-        self.store: MetadataStore
-        self._logs = LogManager(
-            self._files,
-            self._clock,
-            config.data_directories,
-            config_of=self._topic_config,
-            new_uuid=lambda: os.urandom(16),
-            on_offline=self._directory_failed,
-            producer_id_expiration_ms=config.int("producer.id.expiration.ms"),
-            vital_topics=INTERNAL_TOPICS,
-            ballast_bytes=config.long("log.dir.ballast.bytes"),
-        )
-        self.broker_id = BrokerId(-1)
-        self.addresses: list[str] = []
-        self.watchdog: Watchdog | None = None
-        self.failed: asyncio.Event
+        self._files = files
+        self._to_release = AsyncExitStack()
+        self._is_running: _Running | None = None
+        self.failed = asyncio.Event()
+
+    # A broker that runs
+
+    @property
+    def _running(self) -> _Running:
+        if self._is_running is None:
+            raise RuntimeError("the broker has not started")
+        return self._is_running
+
+    @property
+    def broker_id(self) -> BrokerId:
+        return self._running.parts.broker_id
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens."""
+        return self._running.listeners.addresses
+
+    @property
+    def watchdog(self) -> Watchdog | None:
+        return self._running.watchdog
+
+    @property
+    def parts(self) -> Parts:
+        """The parts, for tests."""
+        return self._running.parts
 
     @property
     def services(self) -> Services:
-        """The parts, for tests."""
-        return self._services
+        """The parts that handlers see, for tests."""
+        return self._running.services
+
+    @property
+    def store(self) -> MetadataStore:
+        return self._running.store
 
     @property
     def controller(self) -> Controller:
-        return self._member.controller
+        return self._running.member.controller
 
     @property
     def fetchers(self) -> Fetchers:
-        return self._member.fetchers
+        return self._running.member.fetchers
+
+    def coordinate(self, coordinator: Coordinator[Any]) -> None:
+        """Let one more coordinator have the shards that this broker leads, from now on until the broker ends."""
+        running = self._running
+        running.coordinators.append(coordinator)
+        running.housekeeping.clean_up_for(coordinator)
+        running.member.coordinators_changed()
+
+    # The start
 
     async def start(self) -> None:
         """Make sure of the directories, the ports and the store, in this order; only then touch the data."""
-        self._loop = asyncio.get_running_loop()
-        self.failed = asyncio.Event()
         try:
-            self._check_directories()
-            self._logs.lock()
-            self._check_directories()  # again: nobody can change it any more
-            await self._bind()
-            await self._open_store()
-            await self._open_logs()
-            await self._join_cluster()
-            await self._member.until_controlled(CONTROLLER_AWAITED_S)
-            dispatcher = Dispatcher(self._services, self._heap.much_was_freed)
-            await self._listeners.accept(dispatcher)
+            self._is_running = await self._put_together()
         except (DirectoryError, OSError, StoreError, BrokerStartError) as error:
-            await self._release()
+            await self._to_release.aclose()
             raise BrokerStartError(_reason(error)) from error
-        if self._config.bool("loop.watchdog.enable"):
-            self.watchdog = Watchdog(
-                self._loop, dispatcher.request_at_work, look_s=self._config.int("loop.watchdog.interval.ms") / 1000
-            )
-            self.watchdog.start()
-        self._start_tasks()
 
-    def _check_directories(self) -> None:
+    async def _put_together(self) -> _Running:
+        ground = self._ground(asyncio.get_running_loop())
+        logs = self._lock_directories(ground, lambda topic: self._topic_config(opened, topic))
+        bound = await self._bind(ground)
+        opening = StoreOpening(ground.loop, self._config, self._clock, ground.files, logs, may_adopt=self._may_adopt)
+        opened = await opening.open(self._to_release)
+        parts = self._parts(ground, opened, logs)
+        groups = GroupCoordinator(ground.loop, parts, lambda: os.urandom(16))
+        coordinators: list[Coordinator[Any]] = [groups]
+        await self._load_logs(ground, opened, logs)
+        member = await self._join_cluster(ground, opened, parts, coordinators, bound.endpoints)
+        await member.until_controlled(CONTROLLER_AWAITED_S)
+        heap = Heap(ground.loop)
+        self._to_release.callback(heap.close)
+        opener = OpenerThread(ground.loop, heap)
+        self._to_release.callback(opener.close)
+        services = make_services(parts, groups=groups, opener=opener, logs_made=member.roles.made)
+        dispatcher = Dispatcher(services, heap.much_was_freed)
+        await bound.listeners.accept(dispatcher)
+        # Neither the start nor the first group waits for the 50 ms that this import takes.
+        ground.threads.submit(import_module, SHARD_MODULE)
+        cleaner = Cleaner(parts, ground.files, ground.threads)
+        is_stray = None if opened.adopts else _stray_judge(opened)
+        housekeeping = Housekeeping(ground.loop, parts, ground.directory_threads, cleaner, is_stray=is_stray)
+        housekeeping.look_after(bound.listeners, member, coordinators)
+        return _Running(
+            ground=ground,
+            store=opened.store,
+            parts=parts,
+            services=services,
+            member=member,
+            coordinators=coordinators,
+            listeners=bound,
+            cleaner=cleaner,
+            housekeeping=housekeeping,
+            watchdog=self._watchdog(ground, dispatcher),
+        )
+
+    def _ground(self, loop: asyncio.AbstractEventLoop) -> _Ground:
+        paths = self._config.data_directories
+        ground = _Ground(
+            loop=loop,
+            files=self._files or RealFiles(loop.call_later),
+            threads=ThreadPoolExecutor(WORK_THREADS, "moldau-work"),
+            directory_threads=DirectoryThreads(paths),
+            cold_reads=ReadThreads(paths),
+        )
+        self._to_release.callback(ground.cold_reads.shutdown)
+        self._to_release.callback(ground.directory_threads.shutdown)
+        self._to_release.callback(ground.threads.shutdown)
+        return ground
+
+    def _lock_directories(self, ground: _Ground, config_of: Callable[[str], TopicConfig]) -> LogManager:
+        logs = LogManager(
+            ground.files,
+            self._clock,
+            self._config.data_directories,
+            config_of=config_of,
+            new_uuid=lambda: os.urandom(16),
+            on_offline=lambda path, failed: self._directory_failed(ground.loop, logs, path, failed),
+            producer_id_expiration_ms=self._config.int("producer.id.expiration.ms"),
+            vital_topics=INTERNAL_TOPICS,
+            ballast_bytes=self._config.long("log.dir.ballast.bytes"),
+        )
+        self._to_release.callback(_unlock, logs)
+        self._check_directories(ground.files)
+        logs.lock()
+        self._check_directories(ground.files)  # again: nobody can change it any more
+        return logs
+
+    def _check_directories(self, files: Files) -> None:
         names = ("metadata.store.path", "zookeeper.connect")
         names_store = any(self._config.optional_string(name) for name in names)
-        check_directories(self._config.data_directories, self._files, names_store=names_store)
+        check_directories(self._config.data_directories, files, names_store=names_store)
 
-    async def _open_store(self) -> None:
-        siblings = await self._turn_among_siblings()
-        try:
-            place = choose_store(self._config, self._files)
-            identity = recorded_identity(self._logs.directories)
-            if place.zookeeper is None and not self._files.exists(place.path):
-                self._check_store(place, None)  # before there is a file
-            self.store = open_store(place, self._config, self._files)
-            known = await self.store.get(znodes.CLUSTER_ID)
-            is_another = self._check_store(place, known.data if known is not None else None)
-            self._is_new = await keep_cluster_id(self.store, identity, znodes.id_text(os.urandom(16)))
-            self._adopts = self._is_new or is_another
-            self._refreshing = MetadataRefresh(self._loop, lambda: self._metadata.catch_up())
-            self._metadata = Metadata(self.store, self._clock, os.urandom, self._refreshing.stale)
-            await self._metadata.load()
-            self.broker_id = await self._choose_broker_id(identity)
-            known = await self.store.get(znodes.CLUSTER_ID)
-            store_id = znodes.parse_store_id(known.data) if known is not None else None
-            self._logs.claim(self.broker_id, self._metadata.image.cluster_id, store_id)
-            if place.is_joined:
-                remember(self._config, self._files, place)
-        finally:
-            if siblings is not None:
-                siblings.release()
+    def _topic_config(self, opened: OpenedStore, topic: str) -> TopicConfig:
+        known = opened.metadata.image.topics.get(topic)
+        return TopicConfig.of(self._dynamic_config.now, known.configs if known is not None else {})
 
-    def _check_store(self, place: StorePlace, cluster: bytes | None) -> bool:
-        where = f"ZooKeeper at {place.zookeeper}" if place.zookeeper is not None else place.path
-        return check_store(self._logs.directories, where, cluster, adopt=self._may_adopt)
-
-    async def _turn_among_siblings(self) -> DirectoryLock | None:
-        """New brokers side by side start one after the other, so that the second finds what the first has made."""
-        deadline = self._loop.time() + SIBLINGS_START_S_MAX
-        while looks_for_siblings(self._config, self._files) and self._loop.time() < deadline:
-            try:
-                lock = lock_siblings(self._config, self._files)
-            except OSError as error:
-                log.warning(
-                    "another user may have made what new brokers take turns by (%s): not waiting for any", error
-                )
-                return None
-            if lock is not None:
-                return lock
-            await asyncio.sleep(SIBLINGS_LOOK_AGAIN_S)
-        return None
-
-    async def _choose_broker_id(self, identity: dict[str, str]) -> BrokerId:
-        """The configured one, else the one this directory had before, else a new one."""
-        recorded = identity.get("broker.id") or identity.get("node.id")
-        if self._config.broker_id >= 0:
-            return BrokerId(self._config.broker_id)
-        if recorded is not None:
-            return BrokerId(int(recorded))
-        return BrokerId(await self._metadata.generate_broker_id(self._config.int("reserved.broker.max.id")))
-
-    async def _open_logs(self) -> None:
-        image = self._metadata.image
-        config = self._config.with_dynamic(
-            image.broker_configs.get(WHOLE_CLUSTER, {}), image.broker_configs.get(str(self.broker_id), {})
-        )
-        self._services = Services(
-            broker_id=self.broker_id,
-            config=config,
-            clock=self._clock,
-            metadata=self._metadata,
-            replicas=Replicas(self._metadata),
-            logs=self._logs,
-            durability=Durability(
-                config.string("log.flush.policy"), committer(self._loop, self._directory_threads.syncs)
-            ),
-            random=self._random,
-        )
-        self._heap = Heap(self._loop)
-        self._services.opener = self._opener = OpenerThread(self._loop, self._heap)
-        self._groups = GroupCoordinator(self._loop, self._services, lambda: os.urandom(16))
-        self._services.groups = self._groups
-        self._coordinators: list[Coordinator[Any]] = [self._groups]
-        # In a thread: after a crash much may have to be checked, and the loop has a session to keep alive.
-        await self._loop.run_in_executor(self._threads, self._logs.load, image.topic_names_by_id)
-        self._logs.belong_to_this_thread()
-        if self.store.session_state is SessionState.LOST:
-            await self.store.reconnect()
-            await self._metadata.reload()
-        for each in self._logs:
-            self._sort_out(each)
-        if not self._adopts:
-            self._logs.strays.note(self._clock.now_ms(), self._is_stray)
-
-    def _is_stray(self, topic_id: bytes | None, partition: TopicPartition) -> bool:
-        return is_still_stray(self._metadata.image, topic_id, partition.partition, self.broker_id)
-
-    def _sort_out(self, each: Log) -> None:
-        """Set a log aside if it is proved that the cluster has no use for it: its topic was deleted or made anew, or
-        has other replicas now. Without proof it is left alone."""
-        reason = why_stray(self._metadata.image, each, self.broker_id)
-        if reason is None or (self._adopts and reason is StrayReason.TOPIC_GONE):
-            return
-        if self._adopts or not self._logs.was_ours(each.topic_partition):
-            log.warning("%s is left alone: %s, and it is not proved that it may go", each.directory, reason.value)
-            self._logs.leave_alone(each.topic_partition)
-        else:
-            log.warning("%s is a stray: %s; its directory is renamed", each.topic_partition, reason.value)
-            self._logs.set_stray(each.topic_partition)
-
-    async def _bind(self) -> None:
-        self._listeners = Listeners(self._loop, self._config_now, self._cold_reads)
+    async def _bind(self, ground: _Ground) -> _Bound:
+        listeners = Listeners(ground.loop, lambda: self._dynamic_config.now, ground.cold_reads)
+        self._to_release.callback(listeners.close)
         advertised = {listener.name: listener for listener in self._config.advertised_listeners}
-        self._endpoints: list[Endpoint] = []
+        endpoints: list[Endpoint] = []
+        addresses: list[str] = []
         for listener in self._config.listeners:
-            port = await self._listeners.bind(listener)
+            port = await listeners.bind(listener)
             told = advertised.get(listener.name, listener)
             endpoint = Endpoint(listener.name, told.host or "localhost", told.port or port, listener.security)
-            self._endpoints.append(endpoint)
-            bound = Listener(listener.name, listener.host or "localhost", port, listener.security)
-            self.addresses.append(str(bound))
+            endpoints.append(endpoint)
+            addresses.append(str(Listener(listener.name, listener.host or "localhost", port, listener.security)))
+        return _Bound(listeners=listeners, endpoints=tuple(endpoints), addresses=addresses)
 
-    def _config_now(self) -> BrokerConfig:
-        return self._services.config if hasattr(self, "_services") else self._config
+    def _parts(self, ground: _Ground, opened: OpenedStore, logs: LogManager) -> Parts:
+        configs = opened.metadata.image.broker_configs
+        self._dynamic_config.take(configs.get(WHOLE_CLUSTER, {}), configs.get(str(opened.broker_id), {}))
+        policy = self._dynamic_config.now.string("log.flush.policy")
+        return make_parts(
+            broker_id=opened.broker_id,
+            dynamic_config=self._dynamic_config,
+            clock=self._clock,
+            metadata=opened.metadata,
+            replicas=Replicas(opened.metadata),
+            logs=logs,
+            durability=Durability(policy, committer(ground.loop, ground.directory_threads.syncs)),
+            random=SystemRandom(),
+        )
 
-    async def _join_cluster(self) -> None:
-        rack = self._config.optional_string("broker.rack")
-        self._member = ClusterMember(
-            self._loop,
-            self._services,
-            self.store,
-            self._coordinators,
-            BrokerInfo(self.broker_id, rack, tuple(self._endpoints)),
+    async def _load_logs(self, ground: _Ground, opened: OpenedStore, logs: LogManager) -> None:
+        # In a thread: after a crash much may have to be checked, and the loop has a session to keep alive.
+        names = opened.metadata.image.topic_names_by_id
+        await ground.loop.run_in_executor(ground.threads, logs.load, names)
+        logs.belong_to_this_thread()
+        if opened.store.session_state is SessionState.LOST:
+            await opened.store.reconnect()
+            await opened.metadata.reload()
+        _sort_out(logs, opened)
+        if not opened.adopts:
+            logs.strays.note(self._clock.now_ms(), _stray_judge(opened))
+
+    async def _join_cluster(
+        self,
+        ground: _Ground,
+        opened: OpenedStore,
+        parts: Parts,
+        coordinators: Sequence[Coordinator[Any]],
+        endpoints: tuple[Endpoint, ...],
+    ) -> ClusterMember:
+        member = ClusterMember(
+            ground.loop,
+            parts,
+            opened.store,
+            coordinators,
+            BrokerInfo(opened.broker_id, self._config.optional_string("broker.rack"), endpoints),
             patience_s=self._patience_ms() / 1000,
             on_failed=self._fail,
         )
-        await self._member.register()
-        if self._adopts:
-            await adopt(self._metadata, self._logs, self._files, self.broker_id)
-            for each in self._logs:
-                self._sort_out(each)
-        self._member.take_part()
+        await member.register()
+        if opened.adopts:
+            await adopt(opened.metadata, parts.logs, ground.files, opened.broker_id)
+            _sort_out(parts.logs, opened)
+        member.take_part()
+        return member
 
     def _patience_ms(self) -> int:
         """A process that is gone is noticed at once on one machine, and only by its silence in an ensemble."""
         far_away = self._config.optional_string("zookeeper.connect")
         return TAKING_OVER_MS + (self._config.int("zookeeper.session.timeout.ms") if far_away else 0)
 
-    def _topic_config(self, topic: str) -> TopicConfig:
-        known = self._metadata.image.topics.get(topic)
-        return TopicConfig.of(self._services.config, known.configs if known is not None else {})
+    def _watchdog(self, ground: _Ground, dispatcher: Dispatcher) -> Watchdog | None:
+        if not self._config.bool("loop.watchdog.enable"):
+            return None
+        look_s = self._config.int("loop.watchdog.interval.ms") / 1000
+        watchdog = Watchdog(ground.loop, dispatcher.request_at_work, look_s=look_s)
+        watchdog.start()
+        return watchdog
 
-    def _start_tasks(self) -> None:
-        def interval(name: str) -> Callable[[], int]:
-            return lambda: max(1, min(INTERVAL_MS_MAX, self._services.config.long(name)))
+    # Failures
 
-        # Neither the start nor the first group waits for the 50 ms that this import takes.
-        self._threads.submit(import_module, SHARD_MODULE)
-        self._cleaner = Cleaner(self._services, self._files, self._threads)
-        self._periodic = [
-            Periodic(self._loop, interval("log.retention.check.interval.ms"), self._apply_retention),
-            Periodic(self._loop, interval("log.flush.offset.checkpoint.interval.ms"), self._checkpoint),
-            Periodic(self._loop, interval("replica.high.watermark.checkpoint.interval.ms"), self._checkpoint_marks),
-            Periodic(self._loop, interval("log.flush.scheduler.interval.ms"), self._flush_due),
-            Periodic(self._loop, interval("log.cleaner.backoff.ms"), self._cleaner.look),
-            *map(self._periodic_clean_up, self._coordinators),
-            Periodic(self._loop, self._idle_check_ms, self._listeners.close_idle),
-            Periodic(self._loop, self._lag_check_ms, self._member.isr_changes.check_lag),
-            Periodic(self._loop, lambda: ROOM_CHECK_MS, self._look_for_room),
-        ]
-        if self._config.bool("auto.leader.rebalance.enable"):
-            self._periodic.append(Periodic(self._loop, self._rebalance_ms, self._member.controller.rebalance))
-
-    def coordinate(self, coordinator: Coordinator[Any]) -> None:
-        """Let one more coordinator have the shards that this broker leads, from now on until the broker ends."""
-        self._coordinators.append(coordinator)
-        self._periodic.append(self._periodic_clean_up(coordinator))
-        self._member.coordinators_changed()
-
-    def _periodic_clean_up(self, coordinator: Coordinator[Any]) -> Periodic:
-        def interval_ms() -> int:
-            return max(1, min(INTERVAL_MS_MAX, coordinator.settings().clean_up_interval_ms))
-
-        return Periodic(self._loop, interval_ms, coordinator.clean_up)
-
-    def _idle_check_ms(self) -> int:
-        idle_ms = self._services.config.long("connections.max.idle.ms")
-        return min(IDLE_CHECK_MS_MAX, idle_ms // 2) if idle_ms > 1 else IDLE_CHECK_MS_MAX
-
-    def _lag_check_ms(self) -> int:
-        return max(1, self._services.config.long("replica.lag.time.max.ms") // 2)
-
-    def _rebalance_ms(self) -> int:
-        return min(INTERVAL_MS_MAX, 1000 * self._services.config.long("leader.imbalance.check.interval.seconds"))
-
-    def _apply_retention(self) -> None:
-        now_ms = self._clock.now_ms()
-        for each in self._logs:
-            with contextlib.suppress(ApiError):  # it is tried again at the next interval, or offline and has said so
-                each.roll_if_due(now_ms)
-        marks = self._high_watermarks()
-        self._logs.delete_expired(lambda partition: marks.get(partition, 0))
-        stray_ms = self._services.config.long("log.stray.retention.ms")
-
-        def remove(path: str) -> None:
-            self._logs.remove_doomed(path)
-            if stray_ms >= 0 and not self._adopts:
-                self._logs.remove_strays(stray_ms, self._is_stray, path)
-
-        self._directory_threads.in_each("remove", remove)
-
-    def _look_for_room(self) -> None:
-        """While a disk is full, what may go goes at once."""
-        if self._logs.is_full:
-            self._apply_retention()
-        self._directory_threads.in_each("room", self._logs.look_for_room)
-
-    def _checkpoint(self) -> None:
-        marks = self._high_watermarks()
-
-        def work(path: str) -> None:
-            self._logs.sync_sealed(path)
-            self._logs.checkpoint(marks, path)
-
-        self._directory_threads.in_each("checkpoint", work)
-
-    def _checkpoint_marks(self) -> None:
-        marks = self._high_watermarks()
-        self._directory_threads.in_each(
-            "high watermarks", lambda path: self._logs.checkpoint_high_watermarks(marks, path)
-        )
-
-    def _flush_due(self) -> None:
-        """`flush.ms`: sync what was appended longer ago than that."""
-        self._directory_threads.in_each("flush", self._logs.sync_all)
-
-    def _high_watermarks(self) -> dict[TopicPartition, int]:
-        return {partition.topic_partition: partition.high_watermark for partition in self._services.replicas}
-
-    def _directory_failed(self, path: str, logs: Sequence[Log]) -> None:
+    def _directory_failed(
+        self, loop: asyncio.AbstractEventLoop, logs: LogManager, path: str, failed: Sequence[Log]
+    ) -> None:
         """A broker without a directory left has nothing to serve: whoever runs it stops it. May come from a thread."""
-        partitions = [each.topic_partition for each in logs]
-        self._loop.call_soon_threadsafe(self._partitions_failed, partitions)
-        if all(directory.failure is not None for directory in self._logs.directories):
-            self._loop.call_soon_threadsafe(self._fail, f"{path} failed and no data directory is left")
+        partitions = [each.topic_partition for each in failed]
+        loop.call_soon_threadsafe(self._partitions_failed, partitions)
+        if all(directory.failure is not None for directory in logs.directories):
+            loop.call_soon_threadsafe(self._fail, f"{path} failed and no data directory is left")
 
     def _partitions_failed(self, partitions: list[TopicPartition]) -> None:
-        if self._periodic:  # else the start is under way and sees for itself
-            self._member.directory_failed(partitions)
+        if self._is_running is not None:  # else the start is under way and sees for itself
+            self._is_running.member.directory_failed(partitions)
 
     def unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """An exception that nobody caught, for the loop of a process with this broker alone. If it says that we broke a
@@ -408,49 +359,61 @@ class Broker:
         log.critical("%s", reason)
         self.failed.set()
 
+    # The end
+
     async def stop(self) -> bool:
         """Let others lead, answer nobody any more, then leave the files so that the next start has nothing to check.
 
         False: it will have to check, as something could not be written.
         """
-        await self._member.hand_over()
-        await self._end()
-        is_clean = self._logs.close(self._high_watermarks(), self._threads)
-        await self._release()
+        running = self._running
+        await running.member.hand_over()
+        await self._end(running)
+        is_clean = running.parts.logs.close(running.housekeeping.high_watermarks(), running.ground.threads)
+        await self._to_release.aclose()
         return is_clean
 
     async def abort(self) -> None:
         """Leave everything as `kill -9` would: nothing is handed over, nothing noted. For tests."""
-        await self._end()
-        await self._release()
+        await self._end(self._running)
+        await self._to_release.aclose()
 
-    async def _end(self) -> None:
-        if self.watchdog is not None:
-            self.watchdog.stop()
-        for task in self._periodic:
-            task.stop()
-        for coordinator in self._coordinators:
+    async def _end(self, running: _Running) -> None:
+        if running.watchdog is not None:
+            running.watchdog.stop()
+        running.housekeeping.stop()
+        for coordinator in running.coordinators:
             coordinator.close()
-        self._listeners.close()  # also below; here so that nobody is answered any more
-        await self._member.close()
-        await self._cleaner.stop()
-        await self._directory_threads.wait()
+        running.listeners.listeners.close()  # also at the release; here so that nobody is answered any more
+        await running.member.close()
+        await running.cleaner.stop()
+        await running.ground.directory_threads.wait()
 
-    async def _release(self) -> None:
-        if hasattr(self, "_listeners"):
-            self._listeners.close()
-        for directory in self._logs.directories:
-            directory.release()
-        if hasattr(self, "_refreshing"):
-            await self._refreshing.close()
-        if hasattr(self, "store"):
-            await self.store.close()
-        if hasattr(self, "_opening"):
-            self._opener.close()
-            self._heap.close()
-        self._threads.shutdown()
-        self._directory_threads.shutdown()
-        self._cold_reads.shutdown()
+
+def _unlock(logs: LogManager) -> None:
+    for directory in logs.directories:
+        directory.release()
+
+
+def _stray_judge(opened: OpenedStore) -> Callable[[bytes | None, TopicPartition], bool]:
+    return lambda topic_id, partition: is_still_stray(
+        opened.metadata.image, topic_id, partition.partition, opened.broker_id
+    )
+
+
+def _sort_out(logs: LogManager, opened: OpenedStore) -> None:
+    """Set logs aside of which it is proved that the cluster has no use for them: their topic was deleted or made anew,
+    or has other replicas now. Without proof one is left alone."""
+    for each in logs:
+        reason = why_stray(opened.metadata.image, each, opened.broker_id)
+        if reason is None or (opened.adopts and reason is StrayReason.TOPIC_GONE):
+            continue
+        if opened.adopts or not logs.was_ours(each.topic_partition):
+            log.warning("%s is left alone: %s, and it is not proved that it may go", each.directory, reason.value)
+            logs.leave_alone(each.topic_partition)
+        else:
+            log.warning("%s is a stray: %s; its directory is renamed", each.topic_partition, reason.value)
+            logs.set_stray(each.topic_partition)
 
 
 def _reason(error: Exception) -> str:

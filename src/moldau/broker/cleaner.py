@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Protocol
 
+from moldau.broker.parts import Parts
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.files import Files
 from moldau.log.compaction.job import (
@@ -31,7 +32,6 @@ from moldau.log.compaction.policy import Cleanable, clean_job, cleanable
 from moldau.log.log import Log
 from moldau.log.segment import CLEANED_SUFFIX
 from moldau.protocol.errors import ApiError
-from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 
@@ -103,12 +103,12 @@ class Cleaner:
 
     def __init__(
         self,
-        services: Services,
+        parts: Parts,
         files: Files,
         threads: Executor,
         start_worker: Callable[[], Awaitable[Worker]] = ChildProcess.start,
     ) -> None:
-        self._services = services
+        self._parts = parts
         self._files = files
         self._threads = threads
         self._start_worker = start_worker
@@ -121,7 +121,7 @@ class Cleaner:
 
     @property
     def _config(self) -> BrokerConfig:
-        return self._services.config
+        return self._parts.config
 
     def look(self) -> None:
         """Start cleaning if something is due."""
@@ -155,9 +155,9 @@ class Cleaner:
 
     def _due(self) -> list[Cleanable]:
         """What is worth cleaning, the dirtiest first."""
-        now_ms = self._services.clock.now_ms()
+        now_ms = self._parts.clock.now_ms()
         self._uncleanable = {each for each in self._uncleanable if each.failure is None}
-        candidates = [each for each in self._services.logs if each.config.is_compacted and self._is_free(each)]
+        candidates = [each for each in self._parts.logs if each.config.is_compacted and self._is_free(each)]
         states = [cleanable(each, self._last_stable_offset(each), now_ms) for each in candidates]
         return sorted((each for each in states if each.is_due), key=lambda each: each.dirty_ratio, reverse=True)
 
@@ -165,7 +165,7 @@ class Cleaner:
         return each.failure is None and each not in self._in_progress and each not in self._uncleanable
 
     def _last_stable_offset(self, each: Log) -> int:
-        partition = self._services.replicas.replica(*each.topic_partition)
+        partition = self._parts.replicas.replica(*each.topic_partition)
         return 0 if partition is None else partition.last_stable_offset
 
     def _next(self, tried: set[Log]) -> Cleanable | None:
@@ -190,14 +190,14 @@ class Cleaner:
 
     async def _clean(self, worker: Worker, due: Cleanable) -> bool:
         """Whether a log was cleaned and may be looked at again: there may have been too many keys for one go."""
-        now_ms = self._services.clock.now_ms()
+        now_ms = self._parts.clock.now_ms()
         job = clean_job(due, now_ms=now_ms, keys_max=self._keys_max(), suffix=f".{worker.worker_id}{CLEANED_SUFFIX}")
         self._in_progress.add(due.log)
         try:
             result = await worker.run(job, self._config.double("log.cleaner.io.max.bytes.per.second"))
             is_swapped = await self._swap(due.log, job, result)
             if is_swapped:
-                self._report(due.log, result, self._services.clock.now_ms() - now_ms)
+                self._report(due.log, result, self._parts.clock.now_ms() - now_ms)
             return is_swapped and due.first_dirty_offset < result.clean_offset < due.end_offset
         except CorruptLogError as error:
             self._uncleanable.add(due.log)
@@ -234,7 +234,7 @@ class Cleaner:
         cleaned.clean_offset = result.clean_offset
         async with self._one_checkpoint:
             await self._in_thread(self._files.sync_directory, cleaned.directory)
-            await self._in_thread(self._services.logs.checkpoint_cleaned, cleaned.topic_partition)
+            await self._in_thread(self._parts.logs.checkpoint_cleaned, cleaned.topic_partition)
         return True
 
     def _keys_max(self) -> int:

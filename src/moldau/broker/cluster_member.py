@@ -14,6 +14,7 @@ from moldau.broker.controller import Controller
 from moldau.broker.coordinator import Coordinator
 from moldau.broker.fetchers import Fetchers
 from moldau.broker.isr_changes import IsrProposals
+from moldau.broker.parts import Parts
 from moldau.broker.registration import Registration
 from moldau.broker.roles import Roles
 from moldau.broker.shutdown import hand_over
@@ -21,7 +22,6 @@ from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage
 from moldau.cluster.image_listeners import ImageListener
 from moldau.cluster.store import MetadataStore
 from moldau.core.ids import TopicPartition
-from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class ClusterMember:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        services: Services,
+        parts: Parts,
         store: MetadataStore,
         coordinators: Sequence[Coordinator[Any]],
         info: BrokerInfo,
@@ -41,17 +41,16 @@ class ClusterMember:
         on_failed: Callable[[str], None],
     ) -> None:
         self._loop = loop
-        self._services = services
+        self._parts = parts
         self._coordinators = coordinators
         self._ends: list[Callable[[], None]] = []
         self._telling: set[asyncio.Task[None]] = set()
-        self.isr_changes = IsrProposals(loop, services)
-        self.fetchers = Fetchers(loop, services)
-        self.controller = Controller(loop, services)
-        self.roles = Roles(services, self.fetchers, self.isr_changes, self._partitions_offline)
-        services.logs_made = self.roles.made
+        self.isr_changes = IsrProposals(loop, parts)
+        self.fetchers = Fetchers(loop, parts)
+        self.controller = Controller(loop, parts)
+        self.roles = Roles(parts, self.fetchers, self.isr_changes, self._partitions_offline)
         self.registration = Registration(
-            services,
+            parts.metadata,
             store,
             info._replace(offline=self._offline_at_start()),
             patience_s=patience_s,
@@ -60,7 +59,7 @@ class ClusterMember:
             on_registered=self._registered_again,
             on_failed=on_failed,
         )
-        self._comeback = Comeback(services, self.registration, self.roles)
+        self._comeback = Comeback(parts, self.registration, self.roles)
 
     async def register(self) -> None:
         """Be alive for others; raises BrokerStartError."""
@@ -71,15 +70,15 @@ class ClusterMember:
 
     def take_part(self) -> None:
         """Do as the image says, from now on."""
-        image = self._services.metadata.image
-        for listener in self._listeners():
+        image = self._parts.metadata.image
+        for listener in self.listeners():
             listener(ClusterImage(), image)
-            self._ends.append(self._services.metadata.subscribe(listener))
+            self._ends.append(self._parts.metadata.subscribe(listener))
         self.controller.registered()
 
     async def until_controlled(self, patience_s: float) -> None:
         """Wait until the cluster has a controller. A client that is told of none may not ask again for minutes."""
-        metadata = self._services.metadata
+        metadata = self._parts.metadata
         known = asyncio.Event()
 
         def look(_: ClusterImage, image: ClusterImage) -> None:
@@ -102,11 +101,11 @@ class ClusterMember:
 
     async def hand_over(self) -> None:
         """Let others lead, if `controlled.shutdown.enable`."""
-        config = self._services.config
+        config = self._parts.config
         if config.bool("controlled.shutdown.enable"):
             tries = config.int("controlled.shutdown.max.retries") + 1
             pause_ms = config.long("controlled.shutdown.retry.backoff.ms")
-            await hand_over(self._services, self.registration, tries * pause_ms)
+            await hand_over(self._parts.metadata, self._parts.broker_id, self.registration, tries * pause_ms)
 
     async def close(self) -> None:
         """Take part no more. The controller's office is given up last."""
@@ -120,11 +119,22 @@ class ClusterMember:
             end()
         await self.controller.close()
 
-    def _listeners(self) -> tuple[ImageListener, ...]:
-        """The roles first, then those who build on them."""
+    def listeners(self) -> tuple[ImageListener, ...]:
+        """Everybody here who is told of a new image for as long as the broker takes part, in this order.
+
+        First those who only note who is there, and touch no partition. Then the roles: they make, change and end the
+        partitions, and take the configuration, on which all others build. Partitions that wait for a decision
+        (`comeback`) come next: what is decided is given back to the roles. Who may join the in-sync replicas
+        is asked of partitions of this image, not of the one before. Leaders are connected to for what is followed by
+        now; coordinators load what is led by now. The controller is last: it changes the cluster, and begins with a
+        broker that has done its own part.
+        """
         return (
+            self._parts.recent_brokers.note,
+            self._parts.fetch_sessions.of_replicas.image_changed,
             self.roles.image_changed,
             self._comeback.image_changed,
+            self.isr_changes.image_changed,
             self.fetchers.image_changed,
             self._tell_coordinators,
             self.controller.image_changed,
@@ -139,7 +149,7 @@ class ClusterMember:
 
     def _registered_again(self) -> None:
         self.roles.may_lead = True
-        self.roles.apply_all(self._services.metadata.image)
+        self.roles.apply_all(self._parts.metadata.image)
         self.coordinators_changed()
         self.controller.registered()
 
@@ -147,7 +157,7 @@ class ClusterMember:
 
     def coordinators_changed(self) -> None:
         """Let every coordinator have the shards that are led here: there is a new one, or the roles changed."""
-        self._tell_coordinators(ClusterImage(), self._services.metadata.image)
+        self._tell_coordinators(ClusterImage(), self._parts.metadata.image)
 
     def _tell_coordinators(self, old: ClusterImage, new: ClusterImage) -> None:
         for each in self._coordinators:
@@ -157,14 +167,14 @@ class ClusterMember:
 
     def _offline_at_start(self) -> dict[str, tuple[int, ...]]:
         """Partitions of ours that are nowhere, where a directory cannot be read."""
-        logs, image = self._services.logs, self._services.metadata.image
+        logs, image = self._parts.logs, self._parts.metadata.image
         if all(directory.failure is None for directory in logs.directories):
             return {}
         offline: dict[str, tuple[int, ...]] = {}
         for topic in image.topics.values():
             for index, state in enumerate(topic.partitions):
                 found = logs.get(TopicPartition(topic.name, index))
-                if self._services.broker_id in state.replicas and (found is None or found.failure is not None):
+                if self._parts.broker_id in state.replicas and (found is None or found.failure is not None):
                     offline[topic.name] = (*offline.get(topic.name, ()), index)
         return offline
 

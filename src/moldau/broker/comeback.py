@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterator, Sequence
 
+from moldau.broker.parts import Parts
 from moldau.broker.registration import Registration
 from moldau.broker.roles import Roles
 from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, StateChange
@@ -24,7 +25,6 @@ from moldau.cluster.restorer import Claim
 from moldau.cluster.store import StoreError
 from moldau.cluster.znodes import LogEnd
 from moldau.core.ids import TopicPartition
-from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +35,8 @@ NO_LOG = LogEnd(-1, 0)
 class Comeback:
     """Withdraws, and watches over the partitions that wait for a decision."""
 
-    def __init__(self, services: Services, registration: Registration, roles: Roles) -> None:
-        self._services = services
+    def __init__(self, parts: Parts, registration: Registration, roles: Roles) -> None:
+        self._parts = parts
         self._registration = registration
         self._roles = roles
         self._undecided: dict[TopicPartition, bytes] = {}  # with the id of their topic
@@ -44,7 +44,7 @@ class Comeback:
 
     async def withdraw(self) -> None:
         """Leave the in-sync replicas where logs may have lost something."""
-        logs, metadata, broker_id = self._services.logs, self._services.metadata, self._services.broker_id
+        logs, metadata, broker_id = self._parts.logs, self._parts.metadata, self._parts.broker_id
         if logs.was_clean and not self._lost() and not logs.cut_short:
             return
         if await self._registration.wait_until_free():
@@ -67,7 +67,7 @@ class Comeback:
     async def claim(self) -> None:
         """Say where our logs end, for partitions whose state nobody knows. Of a log that may come back with its disk
         nothing is said: its partition waits."""
-        logs, metadata, broker_id = self._services.logs, self._services.metadata, self._services.broker_id
+        logs, metadata, broker_id = self._parts.logs, self._parts.metadata, self._parts.broker_id
         for topic in list(metadata.image.topics.values()):
             for index, state in enumerate(topic.partitions):
                 if state.leader_epoch >= 0 or broker_id not in state.replicas:
@@ -90,7 +90,7 @@ class Comeback:
         if self._undecided:
             self._roles.directory_failed(sorted(self._undecided))
         else:
-            self._services.logs.directories_are_known()
+            self._parts.logs.directories_are_known()
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
         """Take up what has been decided, and say what nobody knows. After the roles have been."""
@@ -106,7 +106,7 @@ class Comeback:
             self._tell(self._registration.mark_online(decided))
             self._roles.back_online(new, decided)
             if not self._undecided:
-                self._services.logs.directories_are_known()
+                self._parts.logs.directories_are_known()
 
     def close(self) -> None:
         for task in self._telling:
@@ -114,7 +114,7 @@ class Comeback:
 
     def _is_told_by_disk(self, name: TopicPartition) -> bool:
         """Whether what is found of a partition, or that nothing is, is all that there was."""
-        logs = self._services.logs
+        logs = self._parts.logs
         found = logs.get(name)
         if found is not None:
             return found.failure is None and name not in logs.cut_short
@@ -123,23 +123,23 @@ class Comeback:
 
     def _lost(self) -> frozenset[TopicPartition]:
         """The partitions that we have nothing of, though the cluster counts us in sync and there was something."""
-        logs, image = self._services.logs, self._services.metadata.image
+        logs, image = self._parts.logs, self._parts.metadata.image
         missing = frozenset(
             name
             for topic in image.topics.values()
             for index, state in enumerate(topic.partitions)
-            if self._services.broker_id in state.isr and logs.get(name := TopicPartition(topic.name, index)) is None
+            if self._parts.broker_id in state.isr and logs.get(name := TopicPartition(topic.name, index)) is None
         )
         return missing if logs.new_directories or not missing else missing & self._had_records()
 
     def _had_records(self) -> frozenset[TopicPartition]:
         """The partitions that the checkpoints of our directories know, whether their logs are there or not."""
-        readable = [each for each in self._services.logs.directories if each.failure is None]
+        readable = [each for each in self._parts.logs.directories if each.failure is None]
         marks = [mark for directory in readable for mark in directory.high_watermarks.read().items()]
         return frozenset(name for name, high_watermark in marks if high_watermark > 0)
 
     async def _face_the_loss(self, lost: frozenset[TopicPartition]) -> None:
-        logs, image, broker_id = self._services.logs, self._services.metadata.image, self._services.broker_id
+        logs, image, broker_id = self._parts.logs, self._parts.metadata.image, self._parts.broker_id
         log.warning("the logs of %d partitions are gone; new directories: %s", len(lost), logs.new_directories)
         only = [name for name in sorted(lost) if (state := image.partition(*name)) and state.isr == (broker_id,)]
         alone = [name for name in only if not self._has_other_replicas(image, name)]
@@ -165,7 +165,7 @@ class Comeback:
         topic, state = image.topics.get(name.topic), image.partition(*name)
         if topic is None or topic.topic_id != topic_id or state is None:
             return True
-        return self._services.broker_id not in state.isr or not self._has_other_replicas(image, name)
+        return self._parts.broker_id not in state.isr or not self._has_other_replicas(image, name)
 
     def _tell(self, news: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(news)

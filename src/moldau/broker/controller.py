@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from moldau.broker import state_changes
 from moldau.broker.admin_requests import AdminServing
+from moldau.broker.parts import Parts
 from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, leaders_are_alive, new_leaders
 from moldau.cluster.controller import reconcile, rewritten
 from moldau.cluster.elections import imbalanced
 from moldau.cluster.image import NO_LEADER, NO_TOPIC_ID, BrokerInfo, ClusterImage, TopicImage
 from moldau.cluster.metadata import Conflict
 from moldau.cluster.store import SessionLost, StoreError, StoreUnavailable
-from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +32,9 @@ CONTROLLER_WRITES_MAX = 1000
 class Controller:
     """This broker as the controller, or as one that waits to become it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, services: Services) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, parts: Parts) -> None:
         self._loop = loop
-        self._services = services
+        self._parts = parts
         self._task: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._is_due = False
@@ -44,25 +44,25 @@ class Controller:
         self._epoch = -1
         self._well = _Seen()
         self._hopeless: frozenset[str] = frozenset()
-        self._admin = AdminServing(services)
+        self._admin = AdminServing(parts.metadata, parts.dynamic_config)
         self._unwatch: Callable[[], None] | None = None
 
     @property
     def is_active(self) -> bool:
         """Whether this broker is the controller, as far as it knows."""
-        image = self._services.metadata.image
-        return image.controller_id == self._services.broker_id and image.controller_epoch == self._epoch
+        image = self._parts.metadata.image
+        return image.controller_id == self._parts.broker_id and image.controller_epoch == self._epoch
 
     def image_changed(self, _old: ClusterImage, new: ClusterImage) -> None:
         """Look at what should change now: once, however many images come in this turn of the loop."""
-        if new.controller_id in (NO_LEADER, self._services.broker_id):
+        if new.controller_id in (NO_LEADER, self._parts.broker_id):
             self._look()
 
     def registered(self) -> None:
         """The broker is alive: it may be the controller."""
         self._is_registered = True
         if self._unwatch is None:
-            self._unwatch = self._services.metadata.admin.watch(lambda _path: self._asked())
+            self._unwatch = self._parts.metadata.admin.watch(lambda _path: self._asked())
         self._look()
 
     def _asked(self) -> None:
@@ -92,7 +92,7 @@ class Controller:
             await asyncio.wait([self._task])
         if self._is_registered and self.is_active:
             try:
-                await self._services.metadata.resign_controller()
+                await self._parts.metadata.resign_controller()
             except StoreError as error:
                 log.warning("the controller could not resign and leaves with its session: %s", error)
 
@@ -139,7 +139,7 @@ class Controller:
 
     async def _claim(self) -> None:
         """Where there is no controller, or where an earlier claim of ours was not answered."""
-        metadata, broker_id = self._services.metadata, self._services.broker_id
+        metadata, broker_id = self._parts.metadata, self._parts.broker_id
         own = metadata.image.brokers.get(broker_id)
         if metadata.image.controller_id not in (NO_LEADER, broker_id) or own is None or own.shutting_down:
             return
@@ -153,7 +153,7 @@ class Controller:
 
     async def _restore_topics(self) -> None:
         """Write the nodes of topics again that nobody understands. One that cannot be restored is tried once."""
-        metadata = self._services.metadata
+        metadata = self._parts.metadata
         self._hopeless &= metadata.image.unreadable_topics
         for name in sorted(metadata.image.unreadable_topics - self._hopeless):
             if not await metadata.restorer.topic(name, metadata.controller_guard()):
@@ -163,7 +163,7 @@ class Controller:
 
     async def _make_well(self) -> None:
         """Write what should be different, until nothing is."""
-        metadata, batch_max, conflicts = self._services.metadata, CHANGES_PER_MULTI_MAX, 0
+        metadata, batch_max, conflicts = self._parts.metadata, CHANGES_PER_MULTI_MAX, 0
         for _write in range(CONTROLLER_WRITES_MAX):
             image = metadata.image
             topics = list(self._well.changed(image))
@@ -189,8 +189,8 @@ class Controller:
         self._look_later()
 
     async def _rebalance(self) -> None:
-        image = self._services.metadata.image
-        changes = imbalanced(image, self._services.config.int("leader.imbalance.per.broker.percentage"))
+        image = self._parts.metadata.image
+        changes = imbalanced(image, self._parts.config.int("leader.imbalance.per.broker.percentage"))
         try:
             for start in range(0, len(changes), CHANGES_PER_MULTI_MAX):
                 await self._write(image, changes[start : start + CHANGES_PER_MULTI_MAX])
@@ -198,14 +198,14 @@ class Controller:
             log.info("leaders changed while they were being rebalanced; the rest is left for the next time")
 
     async def _write(self, image: ClusterImage, changes: Sequence[Change]) -> None:
-        metadata = self._services.metadata
+        metadata = self._parts.metadata
         await metadata.write(changes, [metadata.controller_guard(), *leaders_are_alive(image, changes)])
-        state_changes.decided(self._services.broker_id, self._epoch, changes)
+        state_changes.decided(self._parts.broker_id, self._epoch, changes)
         log.info("%s", _summary(image, changes))
 
     def _is_unclean(self, topic: TopicImage) -> bool:
         own = topic.configs.get(UNCLEAN)  # without making a TopicConfig: this is asked of every topic at a failover
-        return self._services.config.bool(UNCLEAN) if own is None else own.strip().lower() == "true"
+        return self._parts.config.bool(UNCLEAN) if own is None else own.strip().lower() == "true"
 
 
 class _Seen:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Generic, TypeVar
 
+from moldau.broker.parts import Parts
 from moldau.broker.shard_runtime import ShardRuntime, State
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.placement import place_new_topic
@@ -21,7 +22,6 @@ from moldau.coordinators.timers import Timers
 from moldau.coordinators.topic_settings import TopicSettings
 from moldau.core.broker_config import BrokerConfig
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 
@@ -36,17 +36,17 @@ class Coordinator(Generic[S]):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        services: Services,
+        parts: Parts,
         topic: str,
         settings: Callable[[BrokerConfig], TopicSettings],
         make_shard: Callable[[Timers], S],
     ) -> None:
         self._loop = loop
-        self._services = services
+        self._parts = parts
         self._topic = topic
         self._settings_of = settings
         self._make_shard = make_shard
-        self._settings_made = (services.config, settings(services.config))
+        self._settings_made = (parts.config, settings(parts.config))
         self._shards: dict[int, ShardRuntime[S]] = {}
         self._to_load: deque[ShardRuntime[S]] = deque()
         self._loading: asyncio.Task[None] | None = None
@@ -78,19 +78,19 @@ class Coordinator(Generic[S]):
     @property
     def has_topic(self) -> bool:
         """Whether the coordinator's topic exists."""
-        return self._topic in self._services.metadata.image.topics
+        return self._topic in self._parts.metadata.image.topics
 
     async def coordinator_of(self, key: str) -> int:
         """The id of the broker that coordinates the key; makes the coordinator's topic where it is missing."""
         await self.ensure_topic()
-        topic = self._services.metadata.image.topics[self._topic]
+        topic = self._parts.metadata.image.topics[self._topic]
         return topic.partitions[partition_of(key, len(topic.partitions))].leader
 
     async def ensure_topic(self) -> None:
         """Make the coordinator's topic at its first use."""
         if self.has_topic:
             return
-        metadata, settings = self._services.metadata, self.settings()
+        metadata, settings = self._parts.metadata, self.settings()
         assignment = place_new_topic(
             metadata.image.brokers,
             settings.partitions,
@@ -98,7 +98,7 @@ class Coordinator(Generic[S]):
             {},
             default_partitions=1,
             default_replication_factor=1,
-            random_below=self._services.random.randrange,
+            random_below=self._parts.random.randrange,
         )
         try:
             await metadata.create_topic(self._topic, assignment, settings.configs)
@@ -109,14 +109,14 @@ class Coordinator(Generic[S]):
     def settings(self) -> TopicSettings:
         """The settings of the topic as the broker is configured now."""
         config, settings = self._settings_made
-        if config is not self._services.config:
-            config = self._services.config
+        if config is not self._parts.config:
+            config = self._parts.config
             settings = self._settings_of(config)
             self._settings_made = (config, settings)
         return settings
 
     def _shard_of(self, key: str) -> ShardRuntime[S]:
-        topic = self._services.metadata.image.topics.get(self._topic)
+        topic = self._parts.metadata.image.topics.get(self._topic)
         shard = None if topic is None else self._shards.get(partition_of(key, len(topic.partitions)))
         if shard is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"{key!r} of {self._topic} is not coordinated here")
@@ -142,9 +142,9 @@ class Coordinator(Generic[S]):
     def _take_over(self, image: ClusterImage) -> None:
         """Close the shards that are ours no more, start those that became ours."""
         topic = image.topics.get(self._topic)
-        led = {each.topic_partition.partition: each for each in self._services.replicas.of_topic(self._topic)}
+        led = {each.topic_partition.partition: each for each in self._parts.replicas.of_topic(self._topic)}
         states = () if topic is None else topic.partitions
-        ours = {index for index, state in enumerate(states) if state.leader == self._services.broker_id}
+        ours = {index for index, state in enumerate(states) if state.leader == self._parts.broker_id}
         for index in list(self._shards):
             if index not in ours or led.get(index) is not self._shards[index].partition:
                 self._shards.pop(index).close()
@@ -152,10 +152,11 @@ class Coordinator(Generic[S]):
             self._start(index)
 
     def _start(self, index: int, *, is_cautious: bool = False) -> None:
-        partition = self._services.replicas.get(self._topic, index)
+        partition = self._parts.replicas.get(self._topic, index)
         shard = self._shards[index] = ShardRuntime(
             self._loop,
-            self._services,
+            self._parts.clock,
+            self._parts.durability,
             self.settings,
             self._make_shard,
             partition,

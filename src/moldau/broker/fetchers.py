@@ -8,11 +8,11 @@ import asyncio
 from typing import NamedTuple
 
 from moldau.broker.leader_fetcher import LeaderFetcher
+from moldau.broker.parts import Parts
 from moldau.cluster.image import ClusterImage
 from moldau.core.ids import TopicPartition
 from moldau.replication.fetch_plan import Fetch
 from moldau.replication.follower import FollowedPartition
-from moldau.requests.context import Services
 
 
 class _Following(NamedTuple):
@@ -23,9 +23,9 @@ class _Following(NamedTuple):
 class Fetchers:
     """Which leader each followed partition is fetched from."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, services: Services) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, parts: Parts) -> None:
         self._loop = loop
-        self._services = services
+        self._parts = parts
         self._leaders: dict[int, LeaderFetcher] = {}
         self._following: dict[TopicPartition, _Following] = {}
         self._closed = False
@@ -37,7 +37,7 @@ class Fetchers:
             return
         leader = self._leaders.get(partition.leader_id)
         if leader is None:
-            leader = LeaderFetcher(self._loop, self._services, partition.leader_id)
+            leader = LeaderFetcher(self._loop, self._parts, partition.leader_id)
             self._leaders[partition.leader_id] = leader
         fetch = Fetch(partition)
         self._following[partition.topic_partition] = _Following(leader, fetch)
@@ -53,7 +53,7 @@ class Fetchers:
         """Follow leaders to their new addresses; name everything anew to them if we are registered anew."""
         if old.brokers is new.brokers:
             return
-        own = self._services.broker_id
+        own = self._parts.broker_id
         before, now = old.brokers.get(own), new.brokers.get(own)
         if now is not None and (before is None or before.epoch != now.epoch):
             for leader in self._leaders.values():

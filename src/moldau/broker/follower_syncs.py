@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from moldau.log.log import Log
-from moldau.replication.durability import ACKS_ALL
+from moldau.replication.durability import ACKS_ALL, Durability
 from moldau.replication.fetch_plan import Fetch, FetchPlan
-from moldau.requests.context import Services
 
 SYNC_AWAITED_S = 0.01
 
@@ -29,7 +28,7 @@ class FollowerSyncs:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        services: Services,
+        durability: Durability,
         plan: FetchPlan,
         *,
         go_on: Callable[[], None],
@@ -37,7 +36,7 @@ class FollowerSyncs:
     ) -> None:
         """`go_on` is called when there may be something to send, `on_failed` when a log could not be synced."""
         self._loop = loop
-        self._services = services
+        self._durability = durability
         self._plan = plan
         self._go_on = go_on
         self._on_failed = on_failed
@@ -52,7 +51,7 @@ class FollowerSyncs:
 
     def begin(self) -> None:
         """Hold back what is due to be named and not on disk, and sync it. Nothing new costs no sync."""
-        if not (self._plan.has_due and self._services.durability.is_synced(ACKS_ALL)):
+        if not (self._plan.has_due and self._durability.is_synced(ACKS_ALL)):
             return
         unsynced: dict[str, list[Fetch]] = {}
         for fetch in self._plan.due:
@@ -67,7 +66,7 @@ class FollowerSyncs:
         self._stop_waiting()
 
     def _sync(self, fetches: Sequence[Fetch]) -> None:
-        syncing = self._services.durability.when_durable([fetch.partition.log for fetch in fetches], ACKS_ALL)
+        syncing = self._durability.when_durable([fetch.partition.log for fetch in fetches], ACKS_ALL)
         if syncing is None:
             return
         for fetch in fetches:

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from moldau.broker.coordinator import Coordinator
+from moldau.broker.parts import Parts
 from moldau.cluster.topic_names import OFFSETS_TOPIC
 from moldau.coordinators.consumer.matching_allowance import MatchingAllowance
 from moldau.coordinators.groups.offsets_topic import offsets_topic_settings
 from moldau.coordinators.timers import Timers
-from moldau.requests.context import Services
 
 if TYPE_CHECKING:  # imported by a thread behind the start, which is 40 ms shorter so
     from moldau.coordinators.groups.shard import GroupShard
@@ -20,22 +20,22 @@ SHARD_MODULE = "moldau.coordinators.groups.shard"
 class GroupCoordinator(Coordinator["GroupShard"]):
     """Implements `handlers.groups_access.GroupsAccess`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, services: Services, new_uuid: Callable[[], bytes]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, parts: Parts, new_uuid: Callable[[], bytes]) -> None:
         self._new_uuid = new_uuid
         self._matching = MatchingAllowance()
-        super().__init__(loop, services, OFFSETS_TOPIC, offsets_topic_settings, self._group_shard)
+        super().__init__(loop, parts, OFFSETS_TOPIC, offsets_topic_settings, self._group_shard)
 
     def _group_shard(self, timers: Timers) -> "GroupShard":
         from moldau.coordinators.groups.shard import GroupShard  # see above
         from moldau.coordinators.groups.world import World
 
-        services = self._services
+        parts = self._parts
         return GroupShard(
             World(
-                services.clock,
+                parts.clock,
                 timers,
-                lambda: services.config,
-                lambda: services.metadata.image,
+                lambda: parts.config,
+                lambda: parts.metadata.image,
                 self._new_uuid,
                 self._matching,
             )

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
+from moldau.broker.parts import Parts
 from moldau.cluster.changes import StateChange
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.metadata import Conflict
 from moldau.cluster.store import SessionLost, StoreUnavailable
 from moldau.core.invariants import InvariantError
 from moldau.replication.partition import Partition
-from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 
@@ -27,16 +27,16 @@ RETRY_S = 0.5
 class IsrProposals:
     """Gathers the proposals of a turn of the loop and writes them together."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, services: Services) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, parts: Parts) -> None:
         self._loop = loop
-        self._services = services
+        self._parts = parts
         self._proposed: dict[Partition, None] = {}
         self._uncertain: set[Partition] = set()
         self._is_new_there = False
         self._task: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
+        self._is_connected = True
         self._closed = False
-        services.metadata.subscribe(self._image_changed)
 
     def propose(self, partition: Partition, isr: tuple[int, ...]) -> None:
         log.info("%s: in-sync replicas %s, wished for %s", partition.topic_partition, partition.in_sync_replicas, isr)
@@ -45,10 +45,10 @@ class IsrProposals:
         self._start()
 
     def may_join(self, replica_id: int, broker_epoch: int, partition: Partition) -> bool:
-        image = self._services.metadata.image
+        image = self._parts.metadata.image
         broker = image.brokers.get(replica_id)
         return (
-            self._services.connected
+            self._is_connected
             and broker is not None
             and broker.epoch == broker_epoch
             and image.may_lead(replica_id, *partition.topic_partition)
@@ -56,22 +56,22 @@ class IsrProposals:
 
     def check_lag(self) -> None:
         """Look for followers that have been behind for too long, and for those that could be let in."""
-        services = self._services
-        now_ms, lag_ms = services.clock.monotonic_ms(), services.config.long("replica.lag.time.max.ms")
+        parts = self._parts
+        now_ms, lag_ms = parts.clock.monotonic_ms(), parts.config.long("replica.lag.time.max.ms")
 
         def look(partition: Partition) -> None:
             partition.check_lag(now_ms, lag_ms)
             partition.consider_joiners()
 
-        self._with_each((each for each in services.replicas.led() if each.followers), look)
+        self._with_each((each for each in parts.replicas.led() if each.followers), look)
 
-    def _image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
+    def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
         """A broker may have fetched before we heard that it is there."""
         if old.brokers is not new.brokers and not self._closed:
             self._consider_joiners()
 
     def _consider_joiners(self) -> None:
-        led = self._services.replicas.led()
+        led = self._parts.replicas.led()
         outside = (each for each in led if len(each.maximal_isr) <= len(each.followers))
         self._with_each(outside, Partition.consider_joiners)
 
@@ -87,6 +87,7 @@ class IsrProposals:
 
     def session_changed(self, connected: bool) -> None:
         """With a session again, what is pending is tried at once, and who could not join meanwhile may."""
+        self._is_connected = connected
         if connected:
             self._start()
             self._consider_joiners()
@@ -103,7 +104,7 @@ class IsrProposals:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        if self._task is None and self._proposed and self._services.connected and not self._closed:
+        if self._task is None and self._proposed and self._is_connected and not self._closed:
             self._task = self._loop.create_task(self._work())
             self._task.add_done_callback(self._worked)
 
@@ -164,7 +165,7 @@ class IsrProposals:
     async def _of_the_same_topic(self, batch: Sequence[Partition]) -> list[Partition]:
         """Without those whose topic is gone: one of the same name has versions from zero on, too."""
         names = {each.topic_partition.topic for each in batch}
-        ids = await self._services.metadata.topic_id_now(sorted(names)) if names else {}
+        ids = await self._parts.metadata.topic_id_now(sorted(names)) if names else {}
         kept = []
         for partition in batch:
             if ids.get(partition.topic_partition.topic) == partition.topic_id:
@@ -192,7 +193,7 @@ class IsrProposals:
         self, partitions: Iterable[Partition], changes: Sequence[StateChange], starts: Mapping[int, int]
     ) -> None:
         try:
-            await self._services.metadata.write(changes, starts=starts)
+            await self._parts.metadata.write(changes, starts=starts)
         except Conflict:
             raise
         except BaseException:
@@ -234,7 +235,7 @@ class IsrProposals:
     def _change(self, partition: Partition, isr: tuple[int, ...] | None) -> StateChange | None:
         """None: the image is ahead of the partition, which hears of it in a moment."""
         topic, index = partition.topic_partition
-        image = self._services.metadata.image.topics.get(topic)
+        image = self._parts.metadata.image.topics.get(topic)
         if image is None or image.topic_id != partition.topic_id or isr is None:
             return None
         state = image.partitions[index]

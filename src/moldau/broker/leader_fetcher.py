@@ -16,6 +16,7 @@ from functools import partial
 from typing import cast
 
 from moldau.broker.follower_syncs import FollowerSyncs
+from moldau.broker.parts import Parts
 from moldau.broker.peer import PeerClient, answer_position, decode_answer
 from moldau.cluster.image import ClusterImage, Endpoint, TopicImage
 from moldau.core.broker_config import BrokerConfig
@@ -34,7 +35,6 @@ from moldau.protocol.messages.k02_list_offsets import (
 )
 from moldau.replication.fetch_plan import NO_SESSION, Fetch, FetchPlan
 from moldau.replication.throttle import is_throttled
-from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 
@@ -69,12 +69,14 @@ Offsets = dict[TopicPartition, int]
 class LeaderFetcher:
     """Keeps fetching as long as there are partitions."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, services: Services, leader_id: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, parts: Parts, leader_id: int) -> None:
         self._loop = loop
-        self._services = services
+        self._parts = parts
         self._leader_id = leader_id
         self._plan = FetchPlan()
-        self._syncs = FollowerSyncs(loop, services, self._plan, go_on=self._go_on, on_failed=self._own_log_failed)
+        self._syncs = FollowerSyncs(
+            loop, parts.durability, self._plan, go_on=self._go_on, on_failed=self._own_log_failed
+        )
         self._config: BrokerConfig | None = None
         self._limits: FetchLimits
         self._timeout_ms: int
@@ -113,7 +115,7 @@ class LeaderFetcher:
         broker = image.brokers.get(self._leader_id)
         if broker is None:
             return  # it may be fetched from as long as it answers
-        endpoint = broker.endpoint(self._services.config.inter_broker_listener)
+        endpoint = broker.endpoint(self._parts.config.inter_broker_listener)
         if self._client is None or self._client.endpoint != endpoint or self._broker_epoch != broker.epoch:
             self._disconnect()
             self._try_at_once()
@@ -181,12 +183,12 @@ class LeaderFetcher:
             endpoint = self._endpoint()
             if endpoint is None:
                 return None  # the image will change
-            config = self._services.config
+            config = self._parts.config
             explicit = config.is_explicit("replica.socket.receive.buffer.bytes")
             self._client = PeerClient(
                 self._loop,
                 endpoint,
-                f"broker-{self._services.broker_id}-fetcher",
+                f"broker-{self._parts.broker_id}-fetcher",
                 frame_bytes_max=config.int("replica.fetch.response.max.bytes") + config.int("socket.request.max.bytes"),
                 connect_timeout_ms=config.int("socket.connection.setup.timeout.ms"),
                 receive_buffer_bytes=config.int("replica.socket.receive.buffer.bytes") if explicit else None,
@@ -194,23 +196,23 @@ class LeaderFetcher:
         return self._client
 
     def _endpoint(self) -> Endpoint | None:
-        broker = self._services.metadata.image.brokers.get(self._leader_id)
+        broker = self._parts.metadata.image.brokers.get(self._leader_id)
         if broker is None:
             return None
         self._broker_epoch = broker.epoch
-        return broker.endpoint(self._services.config.inter_broker_listener)
+        return broker.endpoint(self._parts.config.inter_broker_listener)
 
     def _send(self, client: PeerClient) -> None:
-        services = self._services
-        if services.config is not self._config:
-            self._configure(services.config)
+        parts = self._parts
+        if parts.config is not self._config:
+            self._configure(parts.config)
         self._remind()
-        if services.follower_throttle.is_exceeded():
+        if parts.follower_throttle.is_exceeded():
             self._leave_out_throttled()
         number, session_id, epoch, named, forgotten = self._plan.next_request()
-        own = services.metadata.image.brokers.get(services.broker_id)
+        own = parts.metadata.image.brokers.get(parts.broker_id)
         own_epoch = NO_EPOCH if own is None else own.epoch
-        request = encode_request(services.broker_id, own_epoch, self._limits, (session_id, epoch), named, forgotten)
+        request = encode_request(parts.broker_id, own_epoch, self._limits, (session_id, epoch), named, forgotten)
         self._under_way += 1
         then = partial(self._answered, number, self._generation)
         client.send_encoded(FETCH, FETCH_VERSION, request, self._timeout_ms, then)
@@ -231,7 +233,7 @@ class LeaderFetcher:
         if (now - self._reminded_at) * 1000 < self._limits.max_wait_ms:
             return
         self._reminded_at = now
-        topics = self._services.metadata.image.topics
+        topics = self._parts.metadata.image.topics
         if topics is not self._topics_seen:
             self._topics_seen = topics
             self._out_of_sync = tuple(fetch for fetch in self._plan.fetches() if not self._is_in_sync(fetch))
@@ -248,17 +250,17 @@ class LeaderFetcher:
 
     def _is_throttled(self, fetch: Fetch) -> bool:
         name, index = fetch.partition.topic_partition
-        topic = self._services.metadata.image.topics.get(name)
+        topic = self._parts.metadata.image.topics.get(name)
         replicas = topic.configs.get(FOLLOWER_THROTTLED_REPLICAS) if topic is not None else None
-        return bool(replicas) and is_throttled(parse_list(replicas or ""), index, self._services.broker_id)
+        return bool(replicas) and is_throttled(parse_list(replicas or ""), index, self._parts.broker_id)
 
     def _is_in_sync(self, fetch: Fetch) -> bool:
         name, index = fetch.partition.topic_partition
-        topic = self._services.metadata.image.topics.get(name)
+        topic = self._parts.metadata.image.topics.get(name)
         return (
             topic is not None
             and index < len(topic.partitions)
-            and (self._services.broker_id in topic.partitions[index].isr)
+            and (self._parts.broker_id in topic.partitions[index].isr)
         )
 
     # Answers
@@ -306,7 +308,7 @@ class LeaderFetcher:
         self._go_on()
 
     def _longer(self, delay_ms: int) -> int:
-        return min(max(2 * delay_ms, DELAY_MS_FIRST), self._services.config.int("replica.fetch.backoff.ms"))
+        return min(max(2 * delay_ms, DELAY_MS_FIRST), self._parts.config.int("replica.fetch.backoff.ms"))
 
     def _take(self, number: int, generation: int, answered: Answered, position: int) -> None:
         """Take an answer in, from one of its partitions on; a large one in several turns of the loop."""
@@ -335,7 +337,7 @@ class LeaderFetcher:
         """Take in partitions until it is enough for one turn; the position of the next one."""
         plan = self._plan
         appended = 0
-        now_ms = self._services.clock.now_ms()
+        now_ms = self._parts.clock.now_ms()
         beyond: list[Fetch] = []
         while position < len(answered) and appended < APPENDED_BYTES_MAX:
             topic_id, data = answered[position]
@@ -382,8 +384,8 @@ class LeaderFetcher:
         fetch.delay_ms = 0
         if size:
             self._plan.name_again(fetch)
-            if self._services.follower_throttle.is_limited and self._is_throttled(fetch):
-                self._services.follower_throttle.record(size)
+            if self._parts.follower_throttle.is_limited and self._is_throttled(fetch):
+                self._parts.follower_throttle.record(size)
         return size
 
     def _own_log_failed(self, fetch: Fetch) -> None:
@@ -455,7 +457,7 @@ class LeaderFetcher:
                     partition_index=index, current_leader_epoch=fetch.partition.leader_epoch, timestamp=target
                 )
             )
-        return ListOffsetsRequest(replica_id=self._services.broker_id, topics=list(topics.values()))
+        return ListOffsetsRequest(replica_id=self._parts.broker_id, topics=list(topics.values()))
 
     def _ends_answered(self, ends: Offsets, frame: memoryview | None) -> None:
         ends.update(_offsets(frame))

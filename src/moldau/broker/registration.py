@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from moldau.cluster import znodes
 from moldau.cluster.image import BrokerInfo
+from moldau.cluster.metadata import Metadata
 from moldau.cluster.store import MetadataStore, NoNode, SessionLost, SessionState, StoreError, StoreUnavailable
 from moldau.core.ids import TopicPartition
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Registration:
 
     def __init__(
         self,
-        services: Services,
+        metadata: Metadata,
         store: MetadataStore,
         info: BrokerInfo,
         *,
@@ -43,7 +43,7 @@ class Registration:
     ) -> None:
         """`patience_s` is how long another registration of our number may take to go. `on_registered` is called
         after each registration but the first, `on_failed` if there cannot be another one."""
-        self._services = services
+        self._metadata = metadata
         self._store = store
         self._info = info
         self._patience_s = patience_s
@@ -51,6 +51,8 @@ class Registration:
         self._on_lost = on_lost
         self._on_registered = on_registered
         self._on_failed = on_failed
+        self.is_connected = True
+        """Whether the session with the metadata store is known to live: without it nobody changes an ISR."""
         self._is_registered = False
         self._outcome_is_unknown = False
         self._is_lost = False
@@ -122,7 +124,7 @@ class Registration:
             await self._undo_unknown_try()
             try:
                 self._outcome_is_unknown = await self._registered() is None
-                self._info = await self._services.metadata.register_broker(self._info)
+                self._info = await self._metadata.register_broker(self._info)
             except ApiError as error:
                 self._outcome_is_unknown = False
                 if error.code != ErrorCode.DUPLICATE_BROKER_REGISTRATION:
@@ -153,7 +155,7 @@ class Registration:
             delay_s = RETRY_S_FIRST
             while self._is_registered:
                 try:
-                    await self._services.metadata.update_registration(self._info)
+                    await self._metadata.update_registration(self._info)
                 except StoreUnavailable:
                     await asyncio.sleep(delay_s)
                     delay_s = min(2 * delay_s, RETRY_S_MAX)
@@ -173,7 +175,7 @@ class Registration:
             self._connection(True)
 
     def _connection(self, connected: bool) -> None:
-        self._services.connected = connected
+        self.is_connected = connected
         self._on_connection(connected)
 
     def _lost(self) -> None:
@@ -191,7 +193,7 @@ class Registration:
         while True:
             try:
                 await self._store.reconnect()
-                await self._services.metadata.reload()
+                await self._metadata.reload()
                 await self.register()
                 break
             except BrokerStartError as error:

@@ -15,6 +15,7 @@ from functools import partial
 from moldau.broker import state_changes
 from moldau.broker.fetchers import Fetchers
 from moldau.broker.log_maker import LogMaker
+from moldau.broker.parts import Parts
 from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
@@ -25,7 +26,6 @@ from moldau.protocol.errors import ApiError
 from moldau.replication.follower import FollowedPartition
 from moldau.replication.partition import IsrChanges, Partition
 from moldau.replication.replica import Replica
-from moldau.requests.context import Services
 from moldau.requests.topic_lookup import is_internal
 
 log = logging.getLogger(__name__)
@@ -43,13 +43,13 @@ class Roles:
 
     def __init__(
         self,
-        services: Services,
+        parts: Parts,
         fetchers: Fetchers | None = None,
         isr_changes: IsrChanges | None = None,
         on_offline: Callable[[list[TopicPartition]], None] = lambda _: None,
     ) -> None:
         """`on_offline` is told of partitions that have no usable log here. Without `fetchers` nothing is fetched."""
-        self._services = services
+        self._parts = parts
         self._fetchers = fetchers
         self._isr_changes = isr_changes
         self._on_offline = on_offline
@@ -95,7 +95,7 @@ class Roles:
     def resign_all(self) -> None:
         """Lead nothing from now on, until `may_lead` is set again: others may lead already."""
         self.may_lead = False
-        for led in self._services.replicas.led():
+        for led in self._parts.replicas.led():
             self._begin_to_follow(
                 FollowedPartition(led.topic_id, led.log, NO_LEADER, led.leader_epoch, led.high_watermark)
             )
@@ -125,19 +125,19 @@ class Roles:
         return True
 
     def _configure_broker(self, image: ClusterImage) -> None:
-        services = self._services
+        parts = self._parts
         default = image.broker_configs.get(WHOLE_CLUSTER, {})
-        own = image.broker_configs.get(str(services.broker_id), {})
-        services.config = services.config.with_dynamic(default, own)
-        services.leader_throttle.configure(services.config.optional_int("leader.replication.throttled.rate"))
-        services.follower_throttle.configure(services.config.optional_int("follower.replication.throttled.rate"))
+        own = image.broker_configs.get(str(parts.broker_id), {})
+        parts.dynamic_config.take(default, own)
+        parts.leader_throttle.configure(parts.config.optional_int("leader.replication.throttled.rate"))
+        parts.follower_throttle.configure(parts.config.optional_int("follower.replication.throttled.rate"))
         for topic in image.topics.values():
             self._configure(topic)
 
     def _configure(self, topic: TopicImage) -> None:
-        config = TopicConfig.of(self._services.config, topic.configs)
+        config = TopicConfig.of(self._parts.config, topic.configs)
         for index in range(len(topic.partitions)):
-            replica = self._services.replicas.replica(topic.name, index)
+            replica = self._parts.replicas.replica(topic.name, index)
             if replica is not None:
                 self._apart(TopicPartition(topic.name, index), partial(replica.configure, config))
 
@@ -147,7 +147,7 @@ class Roles:
         try:
             work()
         except InvariantError as error:
-            there = self._services.logs.get(topic_partition)
+            there = self._parts.logs.get(topic_partition)
             if there is not None:
                 there.stop(error)
             self._take_offline(topic_partition)
@@ -170,7 +170,7 @@ class Roles:
     def _topic_gone(self, topic: TopicImage) -> None:
         for index in range(len(topic.partitions)):
             topic_partition = TopicPartition(topic.name, index)
-            there = self._services.logs.get(topic_partition)
+            there = self._parts.logs.get(topic_partition)
             if there is None or there.topic_id in (None, topic.topic_id):  # not of a topic that came in its place
                 delete = self._delete if there is None or self._log_maker.is_now(topic_partition) else self._let_go
                 self._apart(topic_partition, partial(delete, topic_partition))
@@ -184,11 +184,11 @@ class Roles:
             self._configure(topic)
 
     def _apply(self, topic: TopicImage, index: int, state: PartitionImage) -> None:
-        services, topic_partition = self._services, TopicPartition(topic.name, index)
-        if services.broker_id not in state.replicas:
+        parts, topic_partition = self._parts, TopicPartition(topic.name, index)
+        if parts.broker_id not in state.replicas:
             self._delete(topic_partition)
             return
-        replica = services.replicas.replica(topic.name, index)
+        replica = parts.replicas.replica(topic.name, index)
         if state.leader_epoch == NO_STATE_YET or (replica is not None and state.leader_epoch < replica.leader_epoch):
             return
         if not self._is_ready(topic, topic_partition):
@@ -196,14 +196,14 @@ class Roles:
         opened = self._log_of(topic, topic_partition)
         if opened is None:
             self._take_offline(topic_partition)
-        elif state.leader == services.broker_id and self.may_lead:
+        elif state.leader == parts.broker_id and self.may_lead:
             self._lead(topic, opened, state, replica)
         else:
             self._follow(topic, opened, state, replica)
 
     def _is_ready(self, topic: TopicImage, topic_partition: TopicPartition) -> bool:
         """Whether its log is there, or may be made now; not one that waits to be deleted."""
-        there = self._services.logs.get(topic_partition)
+        there = self._parts.logs.get(topic_partition)
         if there is not None and topic_partition in self._log_maker and there.topic_id not in (None, topic.topic_id):
             self._delete(topic_partition)
             there = None
@@ -211,10 +211,10 @@ class Roles:
 
     def _settle(self, topic_partition: TopicPartition) -> None:
         """Do what the image says of a partition that had to wait."""
-        image, before = self._services.metadata.image, frozenset(self._offline)
+        image, before = self._parts.metadata.image, frozenset(self._offline)
         name, index = topic_partition
         topic = image.topics.get(name)
-        there = self._services.logs.get(topic_partition)
+        there = self._parts.logs.get(topic_partition)
         if topic is None or index >= len(topic.partitions) or (there and there.topic_id not in (None, topic.topic_id)):
             self._apart(topic_partition, partial(self._delete, topic_partition))
         if topic is not None and index < len(topic.partitions):
@@ -233,18 +233,18 @@ class Roles:
             opened,
             state.leader_epoch,
             state.isr,
-            broker_id=self._services.broker_id,
+            broker_id=self._parts.broker_id,
             replicas=state.replicas,
             partition_epoch=state.partition_epoch,
             high_watermark=self._high_watermark(opened.topic_partition, replica),
             isr_changes=self._isr_changes,
-            clock=self._services.clock,
+            clock=self._parts.clock,
         )
-        self._services.replicas.lead(partition)
-        state_changes.leads(self._services.broker_id, opened.topic_partition, state.leader_epoch)
+        self._parts.replicas.lead(partition)
+        state_changes.leads(self._parts.broker_id, opened.topic_partition, state.leader_epoch)
 
     def _follow(self, topic: TopicImage, opened: Log, state: PartitionImage, replica: Replica | None) -> None:
-        leader = NO_LEADER if state.leader == self._services.broker_id else state.leader
+        leader = NO_LEADER if state.leader == self._parts.broker_id else state.leader
         if not (
             isinstance(replica, FollowedPartition)
             and replica.leader_id == leader
@@ -256,8 +256,8 @@ class Roles:
 
     def _begin_to_follow(self, followed: FollowedPartition) -> None:
         self._stop_fetching(followed.topic_partition)
-        self._services.replicas.follow(followed)
-        broker_id, partition = self._services.broker_id, followed.topic_partition
+        self._parts.replicas.follow(followed)
+        broker_id, partition = self._parts.broker_id, followed.topic_partition
         state_changes.follows(broker_id, partition, followed.leader_id, followed.leader_epoch)
         if self._fetchers is not None and followed.leader_id != NO_LEADER:
             self._fetchers.follow(followed)
@@ -266,7 +266,7 @@ class Roles:
         """What this broker knew last; the checkpoint is only for the first role after a start."""
         if replica is not None:
             return replica.high_watermark
-        return self._services.logs.checkpointed_high_watermark(topic_partition)
+        return self._parts.logs.checkpointed_high_watermark(topic_partition)
 
     def _stop_fetching(self, topic_partition: TopicPartition) -> None:
         if self._fetchers is not None:
@@ -279,7 +279,7 @@ class Roles:
         if topic_partition in self._offline:
             return None
         try:
-            opened = self._services.logs.get_or_create(topic_partition, topic.topic_id)
+            opened = self._parts.logs.get_or_create(topic_partition, topic.topic_id)
         except RefusedForNow:
             raise  # it is tried again
         except ApiError as error:
@@ -288,20 +288,20 @@ class Roles:
         return opened if opened.failure is None else None
 
     def _delete(self, topic_partition: TopicPartition) -> None:
-        if self._services.logs.get(topic_partition) is not None:
+        if self._parts.logs.get(topic_partition) is not None:
             self._stop_fetching(topic_partition)
-            self._services.replicas.remove(*topic_partition)
-            self._services.logs.delete(topic_partition)
+            self._parts.replicas.remove(*topic_partition)
+            self._parts.logs.delete(topic_partition)
         self._offline.discard(topic_partition)
 
     def _let_go(self, topic_partition: TopicPartition) -> None:
         """Neither lead nor follow it; its log is deleted later."""
         self._stop_fetching(topic_partition)
-        self._services.replicas.remove(*topic_partition)
+        self._parts.replicas.remove(*topic_partition)
 
     def _take_offline(self, topic_partition: TopicPartition) -> None:
         self._stop_fetching(topic_partition)
-        self._services.replicas.remove(*topic_partition)
+        self._parts.replicas.remove(*topic_partition)
         self._offline.add(topic_partition)
 
     def _tell_offline(self, before: frozenset[TopicPartition]) -> None:

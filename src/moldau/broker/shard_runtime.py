@@ -22,14 +22,14 @@ from moldau.coordinators.records import CoordinatorRecord, encode_record
 from moldau.coordinators.shard import CoordinatorShard
 from moldau.coordinators.timers import Expire, Timers
 from moldau.coordinators.topic_settings import TopicSettings
+from moldau.core.clock import Clock
 from moldau.core.invariants import InvariantError
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
 from moldau.records.batch import BatchHeader, Record, build_batch, iter_records, read_end_txn_marker, split_batches
 from moldau.replication.delayed import when_committed
-from moldau.replication.durability import ACKS_ALL
+from moldau.replication.durability import ACKS_ALL, Durability
 from moldau.replication.partition import Partition
-from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,8 @@ class ShardRuntime(Generic[S]):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        services: Services,
+        clock: Clock,
+        durability: Durability,
         settings: Callable[[], TopicSettings],
         make_shard: Callable[[Timers], S],
         partition: Partition,
@@ -89,7 +90,8 @@ class ShardRuntime(Generic[S]):
         """`on_failed` is told when the shard is given up, and whether it had been active. `is_cautious`: it was given
         up before, so appends come before replays until the log has taken one."""
         self._loop = loop
-        self._services = services
+        self._clock = clock
+        self._durability = durability
         self._settings = settings
         self.partition = partition
         self.state = State.LOADING
@@ -280,7 +282,7 @@ class ShardRuntime(Generic[S]):
             self._appended([told])
 
     def _append(self, encoded: Sequence[tuple[bytes, bytes | None]]) -> None:
-        now_ms = self._services.clock.now_ms()
+        now_ms = self._clock.now_ms()
         records = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(encoded)]
         self.partition.append_own(build_batch(records, codec=self._settings().codec), now_ms)
 
@@ -309,7 +311,7 @@ class ShardRuntime(Generic[S]):
     def _wait_until_safe(self, entry: "_InFlight") -> None:
         """For this disk and for the other replicas, at once."""
         partition = self.partition
-        syncing = self._services.durability.when_durable([partition.log], ACKS_ALL)
+        syncing = self._durability.when_durable([partition.log], ACKS_ALL)
         if syncing is not None:
             entry.waits_for += 1
             syncing.add_done_callback(lambda done: self._synced(entry, done.result()))

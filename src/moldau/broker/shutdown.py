@@ -9,29 +9,31 @@ import logging
 
 from moldau.broker.registration import Registration
 from moldau.cluster.image import ClusterImage
+from moldau.cluster.metadata import Metadata
 from moldau.core.ids import TopicPartition
-from moldau.requests.context import Services
 
 log = logging.getLogger(__name__)
 
 
-async def hand_over(services: Services, registration: Registration, timeout_ms: int) -> list[TopicPartition]:
+async def hand_over(
+    metadata: Metadata, broker_id: int, registration: Registration, timeout_ms: int
+) -> list[TopicPartition]:
     """Returns what this broker still leads although another could."""
-    metadata, changed = services.metadata, asyncio.Event()
+    changed = asyncio.Event()
     if len(metadata.image.brokers) <= 1:
         return []
     end = metadata.subscribe(lambda _old, _new: changed.set())
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             await registration.mark_shutting_down()
-            while services.connected and _could_move(metadata.image, services.broker_id):
+            while registration.is_connected and _could_move(metadata.image, broker_id):
                 changed.clear()
                 await changed.wait()
     except TimeoutError:
         pass
     finally:
         end()
-    left = _could_move(metadata.image, services.broker_id)
+    left = _could_move(metadata.image, broker_id)
     if left:
         log.warning("%d partitions are still led here, %s among them", len(left), left[0])
     return left

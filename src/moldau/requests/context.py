@@ -1,12 +1,14 @@
 """What a handler is given: the broker's services, and who asks in which version."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
 from moldau.cluster.metadata import Metadata
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock
+from moldau.core.dynamic_config import DynamicConfig
 from moldau.core.ids import BrokerId
 from moldau.log.manager import LogManager
 from moldau.records.validate import Allowance
@@ -27,58 +29,44 @@ from moldau.requests.authorization import (
 )
 from moldau.requests.fetch_sessions import FetchSessions
 from moldau.requests.groups_access import GroupsAccess
-from moldau.requests.opener import InlineOpener, Opener
+from moldau.requests.opener import Opener
 from moldau.requests.policy import RequestPolicy
 from moldau.requests.producer_ids import ProducerIds
 from moldau.requests.recent_brokers import RecentBrokers
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """The parts of a running broker that handlers call."""
+    """The parts of a running broker that handlers call: a record, made whole by `broker/`."""
 
-    def __init__(
-        self,
-        *,
-        broker_id: BrokerId,
-        config: BrokerConfig,
-        clock: Clock,
-        metadata: Metadata,
-        replicas: Replicas,
-        logs: LogManager,
-        durability: Durability,
-        random: Random,
-    ) -> None:
-        self.broker_id = broker_id
-        self.config = config
-        self.clock = clock
-        self.metadata = metadata
-        self.replicas = replicas
-        self.durability = durability
-        self.logs = logs
-        self.random = random
-        self.policy = RequestPolicy()
-        self.connected = True
-        """Whether the session with the metadata store is known to live: without it nobody changes an ISR."""
-        self.leader_throttle = Throttle(clock, config.optional_int("leader.replication.throttled.rate"))
-        self.follower_throttle = Throttle(clock, config.optional_int("follower.replication.throttled.rate"))
-        self.fetch_sessions = FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), random)
-        self.recent_brokers = RecentBrokers(clock)
-        metadata.subscribe(self.recent_brokers.note)
-        metadata.subscribe(self.fetch_sessions.of_replicas.image_changed)
-        self.opener: Opener = InlineOpener()  # the broker has a thread for it
-        self.allowance = Allowance(clock)
-        self.logs_made: Callable[[], Awaitable[None]] = _nothing_to_wait_for
-        """Returns when every log that the image wants here is made: some wait for their turn."""
-        self.groups: GroupsAccess  # set by the broker: it needs all the other services
-        self.producer_ids = ProducerIds(lambda: metadata.next_producer_id_block(broker_id))
+    broker_id: BrokerId
+    dynamic_config: DynamicConfig
+    clock: Clock
+    metadata: Metadata
+    replicas: Replicas
+    logs: LogManager
+    durability: Durability
+    random: Random
+    leader_throttle: Throttle
+    follower_throttle: Throttle
+    fetch_sessions: FetchSessions
+    recent_brokers: RecentBrokers
+    policy: RequestPolicy
+    allowance: Allowance
+    producer_ids: ProducerIds
+    groups: GroupsAccess
+    opener: Opener
+    logs_made: Callable[[], Awaitable[None]]
+    """Returns when every log that the image wants here is made: some wait for their turn."""
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration as it is now."""
+        return self.dynamic_config.now
 
     @property
     def authorizer(self) -> Authorizer:
         return self.policy.authorizer
-
-
-async def _nothing_to_wait_for() -> None:
-    """For services without a cluster."""
 
 
 class RequestContext(NamedTuple):

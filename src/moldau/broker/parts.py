@@ -1,0 +1,105 @@
+"""The parts of a running broker that most of the shell works with, and what handlers see of them.
+
+Law: nothing is made below this layer, and nothing here is assigned later: what needs the parts gets them whole.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+
+from moldau.cluster.metadata import Metadata
+from moldau.core.broker_config import BrokerConfig
+from moldau.core.clock import Clock
+from moldau.core.dynamic_config import DynamicConfig
+from moldau.core.ids import BrokerId
+from moldau.log.manager import LogManager
+from moldau.records.validate import Allowance
+from moldau.replication.durability import Durability
+from moldau.replication.replicas import Replicas
+from moldau.replication.throttle import Throttle
+from moldau.requests.context import Services
+from moldau.requests.fetch_sessions import FetchSessions
+from moldau.requests.groups_access import GroupsAccess
+from moldau.requests.opener import Opener
+from moldau.requests.policy import RequestPolicy
+from moldau.requests.producer_ids import ProducerIds
+from moldau.requests.recent_brokers import RecentBrokers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What several modules of the shell share. A module that needs one or two of these takes them alone."""
+
+    broker_id: BrokerId
+    dynamic_config: DynamicConfig
+    clock: Clock
+    metadata: Metadata
+    replicas: Replicas
+    logs: LogManager
+    durability: Durability
+    random: Random
+    leader_throttle: Throttle
+    follower_throttle: Throttle
+    fetch_sessions: FetchSessions
+    recent_brokers: RecentBrokers
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The configuration as it is now."""
+        return self.dynamic_config.now
+
+
+def make_parts(
+    *,
+    broker_id: BrokerId,
+    dynamic_config: DynamicConfig,
+    clock: Clock,
+    metadata: Metadata,
+    replicas: Replicas,
+    logs: LogManager,
+    durability: Durability,
+    random: Random,
+) -> Parts:
+    """The parts of a broker; `dynamic_config` knows already what the cluster says of it."""
+    config = dynamic_config.now
+    return Parts(
+        broker_id=broker_id,
+        dynamic_config=dynamic_config,
+        clock=clock,
+        metadata=metadata,
+        replicas=replicas,
+        logs=logs,
+        durability=durability,
+        random=random,
+        leader_throttle=Throttle(clock, config.optional_int("leader.replication.throttled.rate")),
+        follower_throttle=Throttle(clock, config.optional_int("follower.replication.throttled.rate")),
+        fetch_sessions=FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), random),
+        recent_brokers=RecentBrokers(clock),
+    )
+
+
+def make_services(
+    parts: Parts, *, groups: GroupsAccess, opener: Opener, logs_made: Callable[[], Awaitable[None]]
+) -> Services:
+    """What handlers see of the parts, and of those that stand on them."""
+    metadata, broker_id = parts.metadata, parts.broker_id
+    return Services(
+        broker_id=broker_id,
+        dynamic_config=parts.dynamic_config,
+        clock=parts.clock,
+        metadata=metadata,
+        replicas=parts.replicas,
+        logs=parts.logs,
+        durability=parts.durability,
+        random=parts.random,
+        leader_throttle=parts.leader_throttle,
+        follower_throttle=parts.follower_throttle,
+        fetch_sessions=parts.fetch_sessions,
+        recent_brokers=parts.recent_brokers,
+        policy=RequestPolicy(),
+        allowance=Allowance(parts.clock),
+        producer_ids=ProducerIds(lambda: metadata.next_producer_id_block(broker_id)),
+        groups=groups,
+        opener=opener,
+        logs_made=logs_made,
+    )
