@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from moldau.log.log import Log
+from moldau.replication.durability import OnSynced
 
 NONE_FAILED = frozenset[Log]()
 
@@ -11,7 +12,7 @@ NONE_FAILED = frozenset[Log]()
 class NothingToCommit:
     """For durability `os`, which never asks."""
 
-    def commit(self, logs: Sequence[Log]) -> "asyncio.Future[frozenset[Log]]":
+    def commit(self, logs: Sequence[Log], then: OnSynced) -> None:
         raise NotImplementedError(f"{len(logs)} logs")
 
 
@@ -19,14 +20,13 @@ class ManualDisk:
     """Its syncs end by hand, in the order in which they were asked for."""
 
     def __init__(self) -> None:
-        self.syncs: list[asyncio.Future[frozenset[Log]]] = []
+        self.syncs: list[OnSynced] = []
 
-    def commit(self, logs: Sequence[Log]) -> "asyncio.Future[frozenset[Log]]":
+    def commit(self, logs: Sequence[Log], then: OnSynced) -> None:
         assert len(logs) == 1
-        self.syncs.append(asyncio.get_running_loop().create_future())
-        return self.syncs[-1]
+        self.syncs.append(then)
 
     async def finish(self, failed: frozenset[Log] = NONE_FAILED) -> None:
         """End the oldest sync and let what hangs on it run."""
-        self.syncs.pop(0).set_result(failed)
+        self.syncs.pop(0)(failed)
         await asyncio.sleep(0)

@@ -18,7 +18,7 @@ from moldau.core.topic_config import TopicConfig
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k01_fetch import PartitionData
-from moldau.replication.durability import Durability
+from moldau.replication.durability import Durability, OnSynced
 from moldau.replication.follower import FollowedPartition
 from moldau.replication.throttle import Throttle
 from tests.broker.fake_leader import PATIENCE_S, FakeLeader
@@ -52,28 +52,26 @@ class ManualCommitter:
     """Syncs when the test says so."""
 
     def __init__(self) -> None:
-        self.waiting: list[tuple[Sequence[Log], asyncio.Future[frozenset[Log]]]] = []
+        self.waiting: list[tuple[Sequence[Log], OnSynced]] = []
 
-    def commit(self, logs: Sequence[Log]) -> "asyncio.Future[frozenset[Log]]":
-        future: asyncio.Future[frozenset[Log]] = asyncio.get_running_loop().create_future()
-        self.waiting.append((tuple(logs), future))
-        return future
+    def commit(self, logs: Sequence[Log], then: OnSynced) -> None:
+        self.waiting.append((tuple(logs), then))
 
     def sync(self, number: int = 0) -> None:
         """Those logs of a wait that can be synced are."""
-        logs, future = self.waiting.pop(number)
+        logs, then = self.waiting.pop(number)
         failed = []
         for log in logs:
             try:
                 log.sync()
             except ApiError:
                 failed.append(log)
-        future.set_result(frozenset(failed))
+        then(frozenset(failed))
 
     def refuse(self) -> None:
         """No descriptor is left for the oldest wait, say; the logs are as they were."""
-        logs, future = self.waiting.pop(0)
-        future.set_result(frozenset(logs))
+        logs, then = self.waiting.pop(0)
+        then(frozenset(logs))
 
 
 class Stage:

@@ -37,7 +37,7 @@ from moldau.protocol import codec
 from moldau.protocol.apis import request_type
 from moldau.protocol.framing import SIZE_BYTES
 from moldau.protocol.schema import Message
-from moldau.replication.durability import Durability
+from moldau.replication.durability import Durability, OnSynced
 from moldau.replication.replicas import Replicas
 from moldau.requests import registry
 from moldau.requests.context import RequestContext, Services
@@ -367,19 +367,16 @@ class SlowDisk:
         self._free_at = 0.0
         self.has_power = True
 
-    def commit(self, logs: Sequence[Log]) -> "asyncio.Future[frozenset[Log]]":
+    def commit(self, logs: Sequence[Log], then: OnSynced) -> None:
         loop = self._node.cluster.loop
-        future = loop.create_future()
         self._free_at = max(self._free_at, loop.time()) + self._node.cluster.delay()
-        loop.call_at(self._free_at, self._sync, tuple(logs), future)
-        return future
+        loop.call_at(self._free_at, self._sync, tuple(logs), then)
 
-    def _sync(self, logs: Sequence[Log], future: "asyncio.Future[frozenset[Log]]") -> None:
+    def _sync(self, logs: Sequence[Log], then: OnSynced) -> None:
         if self.has_power:
             for log in logs:
                 log.sync()
-            if not future.done():
-                future.set_result(frozenset())
+            then(frozenset())
 
 
 class Node:

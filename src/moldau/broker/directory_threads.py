@@ -2,11 +2,15 @@
 
 import asyncio
 import logging
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import TypeVar
 
 from moldau.core.files import FileRegion
+from moldau.log.log import Log
 
 log = logging.getLogger(__name__)
 
@@ -33,11 +37,44 @@ class ReadThreads(Executor):
             threads.shutdown(wait, cancel_futures=cancel_futures)
 
 
+class SyncThreads:
+    """A few threads that are kept, and wait for the next job without a future, or a semaphore, for each."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: SimpleQueue[tuple[Callable[[Log], None], Log] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._idle: deque[None] = deque()
+
+    def submit(self, job: Callable[[Log], None], each: Log) -> None:
+        """Do `job`, which raises nothing, in a thread."""
+        self._jobs.put((job, each))
+        if self._idle:
+            self._idle.pop()
+        elif len(self._threads) < SYNC_THREADS:
+            self._threads.append(threading.Thread(target=self._work, name=self._name, daemon=True))
+            self._threads[-1].start()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            do, each = job
+            do(each)
+            del job, do, each  # a log that is deleted is freed, and its files closed, at once
+            self._idle.append(None)
+
+    def shutdown(self) -> None:
+        """Stop when all that was submitted is done."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
 class DirectoryThreads:
     """For each directory some that sync what is waited for, and one for all that is done now and then."""
 
     def __init__(self, paths: Iterable[str]) -> None:
-        self.syncs = {path: ThreadPoolExecutor(SYNC_THREADS, "moldau-sync") for path in paths}
+        self.syncs = {path: SyncThreads("moldau-sync") for path in paths}
         self._chores = {path: ThreadPoolExecutor(1, "moldau-chore") for path in self.syncs}
         self._running: dict[tuple[str, str], asyncio.Future[None]] = {}
 
@@ -55,8 +92,10 @@ class DirectoryThreads:
             await asyncio.wait(self._running.values())
 
     def shutdown(self) -> None:
-        for threads in (*self.syncs.values(), *self._chores.values()):
-            threads.shutdown()
+        for syncs in self.syncs.values():
+            syncs.shutdown()
+        for chores in self._chores.values():
+            chores.shutdown()
 
 
 def _logged(work: Callable[[str], object], path: str) -> None:

@@ -5,8 +5,9 @@ cost is shared. `os`: at once, as Apache Kafka does: the page cache holds it and
 Under both, `flush.messages` asks for a sync after so many records, whatever the acks.
 """
 
-from asyncio import Future
-from collections.abc import Sequence
+from asyncio import Future, get_running_loop
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from moldau.core.config import LONG_MAX
@@ -14,15 +15,18 @@ from moldau.log.log import Log
 
 ACKS_ALL = -1
 
+Failed = frozenset[Log]
+"""The logs whose sync failed."""
+
+OnSynced = Callable[[Failed], None]
+"""Who is told, in the loop, that a sync has ended."""
+
 
 class Committer(Protocol):
     """Makes logs durable together."""
 
-    def commit(self, logs: Sequence[Log]) -> "Future[frozenset[Log]]":
-        """Done when all that was appended to `logs` before is on disk; the result are those whose sync failed.
-
-        It is the caller's own, who may cancel it.
-        """
+    def commit(self, logs: Sequence[Log], then: OnSynced) -> None:
+        """Call `then` when all that was appended to `logs` before is on disk, or not to be had there; never at once."""
         ...
 
 
@@ -44,8 +48,22 @@ class Durability:
         """Whether every write with these acks waits for a sync."""
         return acks == ACKS_ALL and self._acks_all_is_synced
 
-    def when_durable(self, logs: Sequence[Log], acks: int) -> "Future[frozenset[Log]] | None":
-        """None if what was appended may be acknowledged now."""
+    def call_when_durable(self, logs: Sequence[Log], acks: int, then: OnSynced) -> bool:
+        """Whether there is a sync to wait for, after which `then` is called. If not, what was appended may be
+        acknowledged now."""
         if not self.is_synced(acks):
             logs = [log for log in logs if log.log_end_offset - log.recovery_point >= log.config.flush_messages]
-        return self._committer.commit(logs) if logs else None
+        if logs:
+            self._committer.commit(logs, then)
+        return bool(logs)
+
+    def when_durable(self, logs: Sequence[Log], acks: int) -> "Future[Failed] | None":
+        """Done when there is nothing to wait for any more; None: there never was. It is the caller's own, who may
+        cancel it."""
+        future: Future[Failed] = get_running_loop().create_future()
+        return future if self.call_when_durable(logs, acks, partial(_end, future)) else None
+
+
+def _end(future: "Future[Failed]", failed: Failed) -> None:
+    if not future.done():
+        future.set_result(failed)
