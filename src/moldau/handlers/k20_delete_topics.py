@@ -4,6 +4,7 @@ A topic is gone when the answer says so: it cannot be read any more and its name
 removed after `file.delete.delay.ms`.
 
 - 6+: topics by name or by id, not both (KIP-516); what is named twice, be it once by name and once by id, is refused.
+- Who may DELETE the cluster may delete every topic, as in Kafka since KRaft.
 - `delete.topic.enable=false`: TOPIC_DELETION_DISABLED, or INVALID_REQUEST before version 3, which has no such code.
 """
 
@@ -17,7 +18,7 @@ from moldau.protocol.messages.k20_delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from moldau.requests.authorization import DELETE, DESCRIBE, TOPIC
+from moldau.requests.authorization import CLUSTER, DELETE, DESCRIBE, TOPIC
 from moldau.requests.context import RequestContext
 from moldau.requests.duplicates import repeated_in_turns
 from moldau.requests.pending import holds_order
@@ -67,22 +68,29 @@ async def _delete(asked: DeleteTopicState, context: RequestContext) -> Deletable
     name = _name_of(asked, metadata.image)
     if name is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-    if not context.may(DELETE, TOPIC, name):
+    if not context.may(DELETE, CLUSTER) and not context.may(DELETE, TOPIC, name):
         return _denied(asked, name, context)
     topic = metadata.image.topics.get(name)
     if topic is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        raise _no_topic(name)
     await metadata.delete_topic(name)
     return DeletableTopicResult(name=name, topic_id=topic.topic_id)
 
 
 def _denied(asked: DeleteTopicState, name: str, context: RequestContext) -> DeletableTopicResult:
-    """The refusal to one who may not delete a topic; its name and its id are for those who may describe it."""
+    """The refusal to one who may not delete a topic; whether it is there, and its name and id, are for those who may
+    describe it."""
     code, message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, "authorization failed"
-    topic = context.services.metadata.image.topics.get(name)
-    if topic is None or not context.may(DESCRIBE, TOPIC, name):
+    if not context.may(DESCRIBE, TOPIC, name):
         return _refusal(asked, ApiError(code, message))
+    topic = context.services.metadata.image.topics.get(name)
+    if topic is None:
+        raise _no_topic(name)
     return DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=code, error_message=message)
+
+
+def _no_topic(name: str) -> ApiError:
+    return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
 
 
 def _check(asked: DeleteTopicState, context: RequestContext) -> None:

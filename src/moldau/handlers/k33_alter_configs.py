@@ -19,7 +19,7 @@ from moldau.protocol.messages.k33_alter_configs import (
     AlterConfigsResponse,
 )
 from moldau.requests.authorization import ALTER_CONFIGS
-from moldau.requests.config_resources import alter, check_config_count, require
+from moldau.requests.config_resources import ResourceType, alter, check_config_count, require, unknown_type
 from moldau.requests.context import RequestContext
 from moldau.requests.duplicates import repeated_in_turns
 from moldau.requests.pending import holds_order
@@ -37,6 +37,8 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
         try:
             if (each.resource_type, each.resource_name) in twice:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the resource is there twice")
+            if each.resource_type == ResourceType.BROKER_LOGGER:
+                raise unknown_type(each.resource_type)  # whoever asks
             require(ALTER_CONFIGS, each.resource_type, each.resource_name, context)
             await _replace(each, context, request.validate_only)
         except ApiError as error:

@@ -65,7 +65,7 @@ NEEDED: Final[dict[int, tuple[tuple[Operation, Resource], ...]]] = {
     16: ((DESCRIBE, CLUSTER), (DESCRIBE, GROUP)),  # all groups; those that one may describe
     18: (),
     19: ((CREATE, CLUSTER), (CREATE, TOPIC), (DESCRIBE_CONFIGS, TOPIC)),  # either of the first two; to be told configs
-    20: ((DELETE, TOPIC), (DESCRIBE, TOPIC)),  # the latter to be told the name of an id
+    20: ((DELETE, CLUSTER), (DELETE, TOPIC), (DESCRIBE, TOPIC)),  # either of the first two; to be told an id's name
     21: ((DELETE, TOPIC),),
     22: ((WRITE, TRANSACTIONAL_ID), (IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPIC)),  # without an id: either of the last
     23: ((CLUSTER_ACTION, CLUSTER), (DESCRIBE, TOPIC)),  # either
@@ -86,7 +86,8 @@ NEEDED: Final[dict[int, tuple[tuple[Operation, Resource], ...]]] = {
     74: ((DESCRIBE_CONFIGS, CLUSTER),),
     75: ((DESCRIBE, TOPIC),),
 }
-"""Which rights the handler of each API key asks for, as in Kafka; besides those that it is to tell of (KIP-430)."""
+"""Which rights the handler of each API key asks for, besides those that it is to tell of (KIP-430). As in Kafka 4.3.1,
+which `tests/handlers/test_rights_of_kafka.py` asks."""
 
 
 class Principal(NamedTuple):

@@ -39,9 +39,14 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
+RESOURCE_TYPES = frozenset(ResourceType)
+
+
 def require(operation: Operation, type_: int, name: str, context: RequestContext) -> None:
-    """Raise ApiError unless the one who asks may do this with the configuration of a resource. A broker's, and what is
-    of no known type, is the cluster's."""
+    """Raise ApiError unless the one who asks may do this with the configuration of a resource. A broker's, and that of
+    client metrics, is the cluster's. That there is no such type is told to anybody."""
+    if type_ not in RESOURCE_TYPES:
+        raise unknown_type(type_)
     if type_ == ResourceType.TOPIC:
         context.require(operation, TOPIC, name)
     elif type_ == ResourceType.GROUP:
