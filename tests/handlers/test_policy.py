@@ -1,18 +1,20 @@
 """A request passes one gate: what was learnt under one version of the policy is not used under another."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from moldau.broker.dispatch import Dispatcher, Peer
+from moldau.broker.dispatch import Answer, Dispatcher, Peer
 from moldau.protocol import codec
-from moldau.protocol.errors import ErrorCode
+from moldau.protocol.errors import ErrorCode, ProtocolError
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from moldau.protocol.messages.k16_list_groups import ListGroupsRequest
 from moldau.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.schema import Message
 from moldau.requests.authorization import ANONYMOUS, CLUSTER, CLUSTER_ACTION, READ, TOPIC, WRITE, Principal
 from moldau.requests.context import RequestContext
+from moldau.requests.pending import PendingAnswer
 from tests.broker.raw import request_frame
 from tests.handlers.conftest import World
 from tests.handlers.denying import Deny
@@ -149,6 +151,47 @@ def test_who_watches_sees_every_request_begin_and_end(cluster: Replicated) -> No
         assert any(each.repeats is not None for each in known)
 
     cluster.run(test)
+
+
+def test_a_request_that_fails_or_whose_client_goes_ends_too(
+    cluster: Replicated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id, observed = cluster.create("t", 1), Observed()
+    dispatcher, peer = cluster.dispatcher, Peer("PLAINTEXT")
+    cluster.world.services.policy.observe_by(observed)
+
+    def send(request: Message, version: int) -> Answer:
+        frame = request_frame(request.api_key, version, codec.encode(request, version))
+        return dispatcher.dispatch(memoryview(frame)[4:], peer)
+
+    async def test() -> None:
+        creation = CreateTopicsRequest(topics=[CreatableTopic(name="u", num_partitions=1, replication_factor=1)])
+        gone = send(creation, 7)
+        assert isinstance(gone, PendingAnswer)
+        gone.cancel()
+        assert (observed.begun, observed.ended) == ([19], [19])
+        monkeypatch.setattr(cluster.world.groups, "shards", _broken)
+        send(ListGroupsRequest(), 1)
+        assert observed.ended == [19, 16]
+        silent = cluster.produce_request(topic_id, b"no batch")
+        silent.acks = 0  # type: ignore[misc]  # frozen for mypy only
+        with pytest.raises(ProtocolError):
+            send(silent, PRODUCE_VERSION)
+        assert (observed.begun, observed.ended) == ([19, 16, 0], [19, 16, 0])
+        monkeypatch.setattr(cluster.world.metadata, "create_topic", _broken)
+        failing = send(creation, 7)
+        assert isinstance(failing, PendingAnswer)
+        done = asyncio.Event()
+        failing.when_done(lambda _: done.set())
+        await done.wait()
+        assert failing.failed
+        assert observed.ended == [19, 16, 0, 19]
+
+    cluster.run(test)
+
+
+def _broken(*_arguments: object, **_named: object) -> None:
+    raise RuntimeError("broken for a test")
 
 
 def test_a_request_is_of_whom_its_connection_has_proved_to_be(world: World) -> None:

@@ -145,11 +145,14 @@ class Dispatcher:
     def _observed(self, observer: Observer, frame: Frame, known: Introduction) -> Answer:
         key, context = known.route.key, known.context
         observer.request_begins(key, context)
-        answer = self._dispatch(frame, known)
-        if isinstance(answer, PendingAnswer):
-            answer.when_ended(lambda: observer.request_ends(key, context))
-        else:
-            observer.request_ends(key, context)
+        answer: Answer = None
+        try:
+            answer = self._dispatch(frame, known)
+        finally:
+            if isinstance(answer, PendingAnswer):
+                answer.when_ended(lambda: observer.request_ends(key, context))
+            else:
+                observer.request_ends(key, context)
         return answer
 
     def _dispatch(self, frame: Frame, known: Introduction) -> Answer:

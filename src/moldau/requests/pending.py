@@ -71,8 +71,6 @@ class PendingAnswer:
 
     def complete(self, chunks: list[RecordData]) -> None:
         self.chunks = chunks
-        if self._ended is not None:
-            self._ended()
         self._end()
 
     def complete_with(self, make: "Callable[[], list[RecordData] | PendingAnswer]") -> None:
@@ -100,8 +98,10 @@ class PendingAnswer:
     def _end(self) -> None:
         """Tell who waits, and let go of everything: what refers to this answer, and through it to the whole request,
         would keep both in memory until the collector comes, which is rarely."""
-        then = self._then
+        then, ended = self._then, self._ended
         self._then = self._stop = self._take = self._told = self._ended = None
+        if ended is not None:
+            ended()
         if then is not None:
             then(self)
 
@@ -121,15 +121,17 @@ class PendingAnswer:
         self._then = then
 
     def when_ended(self, ended: Callable[[], None]) -> None:
-        """Tell one who watches that the answer is there."""
+        """Tell one who watches, once, that the answer is there, or that there will be none."""
         self._ended = ended
 
     def cancel(self) -> None:
         """End what is waited for: the client is gone, nobody wants the answer."""
-        stop = self._stop
+        stop, ended = self._stop, self._ended
         self._then = self._stop = self._take = self._told = self._ended = None
         if stop is not None:
             stop()
+        if ended is not None:
+            ended()
 
     def __await__(self) -> Generator[Any, None, Any]:
         """The message, for one that can wait."""

@@ -19,7 +19,8 @@ class Observer(Protocol):
     def request_begins(self, api_key: int, context: "RequestContext") -> None: ...
 
     def request_ends(self, api_key: int, context: "RequestContext") -> None:
-        """Its answer is there, or nobody wants one. A request that fails, or whose client goes, does not end."""
+        """Its answer is there, or there will be none: it has failed, its client is gone, or nobody wants one. Every
+        request that begins ends once."""
         ...
 
 
