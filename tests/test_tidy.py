@@ -157,6 +157,15 @@ def test_only_commands_print() -> None:
     assert [path for path in printing if not path.startswith(commands)] == []
 
 
+SUBSCRIBERS = {"broker/cluster_member.py", "broker/shutdown.py", "testing/brokers.py"}
+"""The list of listeners; and who waits for a moment, and ends that by itself."""
+
+
+def test_listeners_of_the_image_are_one_list_in_one_place() -> None:
+    files = {str(path.relative_to(SOURCE)): path.read_text() for path in SOURCE.rglob("*.py")}
+    assert {name for name, text in files.items() if re.search(r"metadata\.subscribe\(", text)} == SUBSCRIBERS
+
+
 def test_nothing_is_left_to_do() -> None:
     word = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
     found = [
@@ -176,6 +185,13 @@ def test_what_a_page_names_is_there(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
     targets = re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text())
     assert [name for name in re.findall(r"`make ([a-z-]+)", text) if name not in targets] == []
+
+
+def test_every_file_that_the_map_names_is_there() -> None:
+    named = set(re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9]+)+\.py)`", (ROOT / "ARCHITECTURE.md").read_text()))
+    assert len(named) > 60
+    rooms = (SOURCE, SOURCE / "pipelines", ROOT)
+    assert [name for name in sorted(named) if not any((room / name).exists() for room in rooms)] == []
 
 
 def test_every_example_is_run_by_a_test() -> None:
