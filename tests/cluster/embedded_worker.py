@@ -1,5 +1,5 @@
-"""A process with a session of its own, told by its standard input what to do: one JSON list a line, one JSON answer a
-line. `python -m tests.cluster.embedded_worker PATH SESSION_TIMEOUT_MS [durable]`."""
+"""A process with a session of its own, which gets its work on its standard input: one JSON list a line, one JSON answer
+a line. `python -m tests.cluster.embedded_worker PATH SESSION_TIMEOUT_MS [durable]`."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ class Worker:
         await ensure_paths(self.store, [path])
 
     async def count(self, path: str, times: int) -> int:
-        """Add one so many times; how often somebody else was quicker."""
+        """Add one so many times; returns the number of times that somebody else was quicker."""
         conflicts = 0
         while times:
             node = await self.store.get(path)
@@ -72,7 +72,7 @@ class Worker:
             os.kill(os.getpid(), signal.SIGSTOP)
 
     async def hang_inside_a_transaction(self, seconds: float) -> None:
-        """Neither stopped nor dead: the loop just does not turn."""
+        """Hang inside a transaction, neither stopped nor dead: the loop just does not turn."""
         with self.store._tree.transaction():
             self.store._tree.apply([], 0)
             time.sleep(seconds)
@@ -88,7 +88,7 @@ class Worker:
 
 
 def slow_disk(seconds: float) -> None:
-    """Every commit of this process takes so much longer from now on, with the write lock held."""
+    """Let every commit of this process take so much longer from now on, with the write lock held."""
     commit = _Transaction._commit
 
     def slow(transaction: _Transaction) -> None:

@@ -1,4 +1,4 @@
-"""Images by hand and by chance, for tests of what is decided from them."""
+"""Images made by hand and by chance, for tests of decisions."""
 
 from collections.abc import Iterable
 from random import Random
@@ -17,12 +17,12 @@ def image_of(
 
 
 def with_offline(image: ClusterImage, broker: int, partition: int = 0, topic: str = "t") -> ClusterImage:
-    """With a failed log directory on one broker."""
+    """The image with a failed log directory on one broker."""
     return image.with_broker(image.brokers[broker]._replace(offline={topic: (partition,)}))
 
 
 def random_image(random: Random) -> ClusterImage:
-    """A few topics of which each partition was left as it is by some legal past, and any brokers alive."""
+    """An image of a few topics, each partition as some legal past left it, and any brokers alive."""
     everybody = range(1, random.randint(2, 6) + 1)
     brokers = {id_: _random_broker(random, id_) for id_ in everybody if random.random() < 0.7}
     topics = [
@@ -54,7 +54,7 @@ def _random_partition(random: Random, everybody: range) -> PartitionImage:
 
 
 def _random_move(random: Random, replicas: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Some are being added, some removed, and some were there before."""
+    """Replicas of a random move: some are being added, some removed, and some were there before."""
     if len(replicas) < 2 or random.random() < 0.6:
         return (), ()
     adding = replicas[: random.randint(0, len(replicas) - 1)]

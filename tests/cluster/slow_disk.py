@@ -8,7 +8,7 @@ from moldau.cluster.embedded.tree import _Transaction
 
 
 class Disk:
-    """Lets the commits of this process wait until they may go on."""
+    """Disk on which the commits of this process wait until they may go on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._may_go_on = threading.Event()

@@ -1,4 +1,4 @@
-"""What every metadata store must do. A store's test module inherits `StoreContract` and says how to open one."""
+"""The contract of every metadata store. A store's test module inherits `StoreContract` and says how to open one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ WAIT_SECONDS = 20
 
 
 async def eventually(condition: Callable[[], Awaitable[bool] | bool], what: str) -> None:
-    """Return when `condition` holds; what another session does arrives when it does."""
+    """Return when `condition` holds; another session's writes arrive in their own time."""
     deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
     while True:
         held = condition()
@@ -40,14 +40,14 @@ async def eventually(condition: Callable[[], Awaitable[bool] | bool], what: str)
 
 
 class StoreContract:
-    """`open_store` opens a new session with the same tree every time it is called in one test."""
+    """The contract. `open_store` opens a new session with the same tree every time it is called in one test."""
 
     @pytest.fixture
     def open_store(self) -> Callable[[], MetadataStore]:
         raise NotImplementedError
 
     async def delivered(self) -> None:
-        """Return when listeners have been called for all that was written. A store that calls late overrides this."""
+        """Return when listeners have been called for all writes. A store that calls late overrides this."""
 
     async def expire(self, store: MetadataStore) -> None:
         """Make the tree give up the session of `store`, as if its process had hung."""
@@ -56,7 +56,7 @@ class StoreContract:
     def run_several(
         self, open_store: Callable[[], MetadataStore], steps: Callable[[list[MetadataStore]], Awaitable[None]]
     ) -> None:
-        """`steps` with SEVERAL sessions."""
+        """Run `steps` with SEVERAL sessions."""
 
         async def with_stores() -> None:
             stores = [open_store() for _ in range(SEVERAL)]
@@ -485,7 +485,7 @@ class StoreContract:
         self.run_several(open_store, steps)
 
     async def ephemeral(self, store: MetadataStore, path: str) -> int:
-        """Make the node; its creation number."""
+        """Make the node; returns its creation number."""
         await store.create(path, ephemeral=True)
         node = await store.get(path)
         assert node is not None

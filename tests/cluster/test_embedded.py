@@ -48,7 +48,7 @@ def end_session(judge: EmbeddedStore, session: int) -> None:
     """Let `judge` end another session, whatever its lease says."""
     with judge._tree.transaction():
         judge._tree.log(judge._tree.end_sessions([session]))
-    judge._tell_others()
+    judge._announce()
 
 
 def test_the_store_lives_in_memory_too() -> None:
@@ -212,7 +212,7 @@ def test_who_has_fallen_too_far_behind_is_told_to_read_everything(
         writer, reader = EmbeddedStore(path, durable=False), EmbeddedStore(path, durable=False)
         await writer.create("/a")
         await reader.get("/a")
-        await eventually(lambda: reader._seen_changes == 1, "the first change")
+        await eventually(lambda: reader._delivered_changes == 1, "the first change")
         reader.watch("/a", seen.append)
         for number in range(30):  # without letting the reader run
             await writer.create(f"/a/{number}")

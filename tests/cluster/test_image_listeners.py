@@ -32,36 +32,36 @@ class Three:
 
 def test_one_listeners_error_keeps_the_image_from_nobody() -> None:
     three = Three()
-    assert not three.listeners.tell(SECOND)
+    assert not three.listeners.bring_to(SECOND)
     assert three.before.heard == three.behind.heard == [("first", "second")]
 
 
 def test_who_failed_is_told_the_whole_way_from_the_last_image_that_it_took() -> None:
     three = Three()
-    three.listeners.tell(SECOND)
+    three.listeners.bring_to(SECOND)
     three.failing.is_broken = False
-    assert three.listeners.tell(THIRD)
+    assert three.listeners.bring_to(THIRD)
     assert three.failing.heard == [("first", "second"), ("first", "third")]
     assert three.before.heard == [("first", "second"), ("second", "third")]
 
 
 def test_who_failed_is_told_again_without_a_new_image() -> None:
     three = Three()
-    three.listeners.tell(SECOND)
-    assert not three.listeners.tell(SECOND)
+    three.listeners.bring_to(SECOND)
+    assert not three.listeners.bring_to(SECOND)
     three.failing.is_broken = False
-    assert three.listeners.tell(SECOND)
+    assert three.listeners.bring_to(SECOND)
     assert three.failing.heard == [("first", "second")] * 3
     assert three.before.heard == [("first", "second")]
-    three.listeners.tell(SECOND)
+    three.listeners.bring_to(SECOND)
     assert len(three.failing.heard) == 3, "it has taken it"
 
 
 def test_who_builds_on_a_listener_hears_the_whole_image_when_that_one_has_caught_up() -> None:
     three = Three()
-    three.listeners.tell(SECOND)
+    three.listeners.bring_to(SECOND)
     three.failing.is_broken = False
-    three.listeners.tell(THIRD)
+    three.listeners.bring_to(THIRD)
     assert three.behind.heard == [("first", "second"), ("second", "third"), ("", "third")]
 
 
@@ -69,5 +69,5 @@ def test_who_has_unsubscribed_is_not_told() -> None:
     listeners, listener = ImageListeners(), Listener()
     end = listeners.subscribe(listener, FIRST)
     end()
-    assert listeners.tell(SECOND)
+    assert listeners.bring_to(SECOND)
     assert listener.heard == []

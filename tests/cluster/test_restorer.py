@@ -2,7 +2,7 @@
 
 from moldau.cluster import znodes
 from moldau.cluster.image import NO_LEADER
-from moldau.cluster.restorer import Claim, kept_replicas, settled
+from moldau.cluster.restorer import Claim, agreed_state, kept_replicas
 from moldau.cluster.znodes import LogEnd
 from tests.cluster.test_metadata import World, run
 
@@ -10,13 +10,13 @@ STATE = "/brokers/topics/t/partitions/0/state"
 
 
 def test_the_last_epoch_leads_before_the_longest_log() -> None:
-    state = settled({1: LogEnd(4, 900), 2: LogEnd(5, 100), 3: LogEnd(5, 101)}, (1, 2, 3))
+    state = agreed_state({1: LogEnd(4, 900), 2: LogEnd(5, 100), 3: LogEnd(5, 101)}, (1, 2, 3))
     assert state is not None
     assert state[:4] == (3, 6, (3,), (1, 2, 3))
 
 
 def test_nobody_leads_while_a_replica_has_not_said_where_its_log_ends() -> None:
-    assert settled({1: LogEnd(4, 900), 3: LogEnd(5, 101)}, (1, 2, 3)) is None
+    assert agreed_state({1: LogEnd(4, 900), 3: LogEnd(5, 101)}, (1, 2, 3)) is None
 
 
 def test_claims_are_no_state() -> None:

@@ -1,1 +1,2 @@
-"""The metadata store, the image of the cluster that every broker keeps, and where replicas are placed."""
+"""The metadata stores, the image of the cluster that every broker keeps, the controller, and the placement of
+replicas."""

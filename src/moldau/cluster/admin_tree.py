@@ -1,8 +1,8 @@
-"""Requests that tools of the ZooKeeper era leave below /admin, and how they are taken away when they are done.
+"""Requests that tools of the ZooKeeper era leave below /admin, and how they are removed when they are done.
 
 `/admin/delete_topics/NAME`: delete the topic. `/admin/preferred_replica_election`: let the preferred replicas of these
-partitions lead. `/admin/reassign_partitions`: move these partitions; the tool's `--verify` looks at what is left in the
-node, so a partition stays there until it has arrived.
+partitions lead. `/admin/reassign_partitions`: move these partitions; the tool's `--verify` looks at the partitions left
+in the node, so each stays there until it has arrived.
 """
 
 import json
@@ -23,7 +23,7 @@ Partition = tuple[str, int]
 
 
 class AdminRequests(NamedTuple):
-    """What is asked for. A version is that of the node: -1 where there is none."""
+    """The requests. A version is that of the node: -1 where there is none."""
 
     deletions: Sequence[str]
     elections: Sequence[Partition]
@@ -33,17 +33,17 @@ class AdminRequests(NamedTuple):
 
 
 class AdminTree:
-    """Reads the requests, and takes away what is done."""
+    """Reader of the requests, which also removes those that are done."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
     def watch(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` when there may be something to do. Returns what ends it."""
+        """Call `listener` when there may be something to do. Returns a function that ends this."""
         return self._store.watch(ADMIN, listener)
 
     async def read(self) -> AdminRequests:
-        """All requests; what cannot be understood asks for nothing."""
+        """All requests; a node that cannot be understood asks for nothing."""
         election, moves = await self._store.get_many([ELECTION, REASSIGNMENT])
         return AdminRequests(
             deletions=await self._store.children(DELETE_TOPICS),
@@ -67,7 +67,7 @@ class AdminTree:
             await self._take_away(guard, Delete(REASSIGNMENT, version))
 
     async def _take_away(self, guard: Operation, operation: Operation) -> None:
-        """Unless a tool has written anew since: then it is looked at again."""
+        """Remove a request, unless a tool has written anew since: then it is looked at again."""
         try:
             await self._store.multi([guard, operation])
         except (BadVersion, NoNode) as error:

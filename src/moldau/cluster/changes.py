@@ -1,7 +1,7 @@
-"""Changes of partitions and topics as values: what the store is asked for, and what the image is afterwards.
+"""Changes of partitions and topics as values: the operations for the store, and the image afterwards.
 
-A change names the version that it builds on, so it happens exactly as planned or not at all. Whoever plans one needs
-no right to do so: the version is the fence.
+The law: a change names the version that it builds on, so it happens exactly as planned or not at all. Planning needs no
+right: the version is the fence.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,8 +14,8 @@ from moldau.cluster.store import Check, Create, Delete, Operation, Put
 T = TypeVar("T")
 
 CHANGES_PER_MULTI_MAX = 300
-"""Bounds the size of one transaction: ZooKeeper takes 1 MiB, nobody else writes meanwhile, and with the embedded store
-the event loop does nothing else for some 30 ms."""
+"""Changes in one transaction: ZooKeeper takes 1 MiB, nobody else writes meanwhile, and with the embedded store the
+event loop does nothing else for some 30 ms."""
 
 
 class StateChange(NamedTuple):
@@ -37,27 +37,27 @@ Change = StateChange | TopicChange
 
 
 def topic_of(change: Change) -> tuple[str, bytes]:
-    """Name and id."""
+    """Name and id of the changed topic."""
     if isinstance(change, StateChange):
         return change.topic, change.topic_id
     return change.topic.name, change.topic.topic_id
 
 
 def new_leaders(image: ClusterImage, changes: Iterable[Change]) -> list[int]:
-    """Who leads afterwards, for each partition whose leader changes; NO_LEADER where nobody does."""
+    """The leaders afterwards, for each partition whose leader changes; NO_LEADER where nobody leads."""
     states = (change for change in changes if isinstance(change, StateChange))
     before = ((change.state.leader, image.partition(change.topic, change.index)) for change in states)
     return [leader for leader, old in before if old is None or old.leader != leader]
 
 
 def leaders_are_alive(image: ClusterImage, changes: Iterable[Change]) -> list[Operation]:
-    """Refuses a plan by which a broker would lead that is gone by now."""
+    """Checks that refuse a plan by which a broker would lead that is gone by now."""
     leaders = sorted(set(new_leaders(image, changes)) - {NO_LEADER})
     return [Check(znodes.broker_path(leader)) for leader in leaders]
 
 
 def operations(changes: Sequence[Change], controller_epoch: int) -> list[Operation]:
-    """What makes all of `changes` happen."""
+    """The operations that make all of `changes` happen."""
     return [operation for change in changes for operation in _operations(change, controller_epoch)]
 
 
@@ -72,7 +72,8 @@ def paths(changes: Iterable[Change]) -> list[str]:
 
 
 def parents(changes: Iterable[Change]) -> list[str]:
-    """What must be there before new states can be made, below the topics themselves; parents before children."""
+    """The nodes that must be there before new states can be made, below the topics themselves; parents before
+    children."""
     found: dict[str, None] = {}
     for change in changes:
         if isinstance(change, StateChange) and change.state.partition_epoch < 0:
@@ -82,8 +83,8 @@ def parents(changes: Iterable[Change]) -> list[str]:
 
 
 def planned(topic: TopicImage, states: Mapping[int, PartitionImage]) -> list[Change]:
-    """What brings a topic's partitions to these states: leaders and ISRs first, as they hold under the old replicas
-    too, then all new replicas at once."""
+    """The changes that bring a topic's partitions to these states: leaders and ISRs first, as they hold under the old
+    replicas too, then all new replicas at once."""
     known = topic.partitions
     changes: list[Change] = [
         StateChange(topic.name, topic.topic_id, index, state)
@@ -96,7 +97,7 @@ def planned(topic: TopicImage, states: Mapping[int, PartitionImage]) -> list[Cha
 
 
 def partition_deletions(topic: TopicImage) -> list[Operation]:
-    """Of all partitions of a topic that have a state, children first."""
+    """Deletions of all partitions of a topic that have a state, children first."""
     deleted: list[Operation] = []
     for index, state in enumerate(topic.partitions):
         if state.partition_epoch >= 0:
@@ -106,13 +107,13 @@ def partition_deletions(topic: TopicImage) -> list[Operation]:
 
 
 def topic_deletions(topic: TopicImage) -> list[Operation]:
-    """Of all that the image knows of a topic, children first."""
+    """Deletions of all nodes that the image knows of a topic, children first."""
     path = znodes.topic_path(topic.name)
     return [*partition_deletions(topic), Delete(f"{path}/partitions"), Delete(path, topic.version)]
 
 
 def chunks(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """`size` of them at a time."""
+    """The values in chunks of `size`."""
     return (values[start : start + size] for start in range(0, len(values), size))
 
 
@@ -121,7 +122,7 @@ def _assignment(state: PartitionImage) -> tuple[tuple[int, ...], ...]:
 
 
 def applied(image: ClusterImage, changes: Sequence[Change]) -> ClusterImage:
-    """The image once `changes` have happened: versions are one higher, and what is newer already stays.
+    """The image once `changes` have happened: versions are one higher, and newer states stay.
 
     A change of a topic that has been deleted or made anew since is dropped: it was of another topic.
     """
@@ -138,7 +139,7 @@ def applied(image: ClusterImage, changes: Sequence[Change]) -> ClusterImage:
 
 
 def with_topics_if_changed(image: ClusterImage, topics: Iterable[TopicImage]) -> ClusterImage:
-    """With these topics; the same image where they are the same objects."""
+    """The image with these topics; the same object where they are the same objects."""
     changed = [topic for topic in topics if image.topics.get(topic.name) is not topic]
     return image.with_topics(changed) if changed else image
 
@@ -154,8 +155,8 @@ def with_assignment(old: TopicImage, new: TopicImage) -> TopicImage:
 
 
 def with_added_partitions(old: TopicImage, new: TopicImage) -> TopicImage:
-    """`old` with those partitions of `new` that it does not have, and `new`'s version: an older tool that adds
-    partitions knows nothing of reassignments, and what is there stays as it is."""
+    """`old` with the partitions of `new` that it does not have, and `new`'s version: an older tool that adds partitions
+    knows nothing of reassignments, and the old partitions stay as they are."""
     added = new.partitions[len(old.partitions) :]
     return old._replace(partitions=(*old.partitions, *added), version=new.version, lacks_id=new.lacks_id)
 
@@ -169,7 +170,7 @@ def with_state(old: PartitionImage, new: PartitionImage) -> PartitionImage:
 
 
 def with_states(topic: TopicImage, states: Mapping[int, PartitionImage]) -> TopicImage:
-    """`with_state` of each; the same object if nothing is newer."""
+    """The topic with `with_state` of each partition; the same object if nothing is newer."""
     known = topic.partitions
     changed = {
         index: merged

@@ -1,4 +1,4 @@
-"""Whether topics and brokers can have a configuration, as an error that a client is told."""
+"""Checks of configurations for topics and brokers, with the errors that clients get."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ def check_topic_configs(configs: Configs) -> None:
 
 
 def check_broker_configs(entity: str, configs: Configs) -> None:
-    """Raise INVALID_REQUEST (Kafka's choice here) unless these can change at run time."""
+    """Raise INVALID_REQUEST (Kafka's choice here) unless these settings can change at run time."""
     try:
         validate_dynamic(configs, for_one_broker=bool(entity))
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""What the controller decides, without doing it: how each partition should be, given who is alive.
+"""Decisions of the controller, as values: how each partition should be, given the brokers that are alive.
 
 Law: `reconcile` is level-triggered. It looks at what is, not at what happened, and says what differs from what should
 be; applied, it says nothing more. So a decision made from a stale view is repaired by the next look.
@@ -17,18 +17,18 @@ Unclean = Callable[[TopicImage], bool]
 
 
 def reconcile(image: ClusterImage, topics: Iterable[TopicImage], unclean: Unclean) -> list[Change]:
-    """What has to change in `topics`."""
+    """The changes that `topics` need."""
     sound = frozenset(id_ for id_, broker in image.brokers.items() if not broker.shutting_down and not broker.offline)
     changes: list[Change] = []
     for topic in topics:
-        doubtful = [index for index, state in enumerate(topic.partitions) if not _is_well(state, sound)]
+        doubtful = [index for index, state in enumerate(topic.partitions) if not _needs_no_change(state, sound)]
         if doubtful:
             changes += _changes(image, topic, doubtful, unclean(topic))
     return changes
 
 
 def rewritten(image: ClusterImage, changes: Iterable[Change]) -> list[Change]:
-    """Known states whose nodes cannot be understood any more, but for those that `changes` replace."""
+    """Known states whose nodes cannot be understood any more, except those that `changes` replace."""
     if not image.overwritten_states:
         return []
     replaced = {(each.topic, each.index) for each in changes if isinstance(each, StateChange)}
@@ -39,8 +39,8 @@ def rewritten(image: ClusterImage, changes: Iterable[Change]) -> list[Change]:
     ]
 
 
-def _is_well(state: PartitionImage, sound: frozenset[int]) -> bool:
-    """Quick, and True only where `next_state` would change nothing: nearly always."""
+def _needs_no_change(state: PartitionImage, sound: frozenset[int]) -> bool:
+    """Whether `next_state` would surely change nothing; quick, and nearly always True."""
     leader, _leader_epoch, isr, replicas, partition_epoch, adding, removing = state
     return (
         leader in sound
@@ -64,7 +64,7 @@ def _changes(image: ClusterImage, topic: TopicImage, indexes: Iterable[int], unc
 
 
 def next_state(image: ClusterImage, topic: str, index: int, state: PartitionImage, unclean: bool) -> PartitionImage:
-    """How a partition should be; the same object if it is so already."""
+    """The state that a partition should have; the same object if it has it already."""
     if state.partition_epoch < 0:
         return first_state(image, topic, index, state)
     if state.leader_epoch < 0:  # nobody knows it: the replicas say what they have (`restoring`)
@@ -75,14 +75,15 @@ def next_state(image: ClusterImage, topic: str, index: int, state: PartitionImag
 
 
 def first_state(image: ClusterImage, topic: str, index: int, state: PartitionImage) -> PartitionImage:
-    """A new partition is led by its first replica that can; those that are not there are out of sync."""
+    """The first state of a partition: its first replica that can leads; replicas whose broker is gone are out of
+    sync."""
     able = tuple(broker for broker in state.replicas if image.may_lead(broker, topic, index))
     leader = able[0] if able else NO_LEADER
     return state._replace(leader=leader, leader_epoch=0, isr=able or state.replicas)
 
 
 def led(image: ClusterImage, topic: str, index: int, state: PartitionImage, unclean: bool) -> PartitionImage:
-    """With a leader and an ISR from the replicas that can be relied on."""
+    """The partition with a leader and an ISR from the replicas that can be relied on."""
     members = [broker for broker in state.isr if broker in state.replicas]
     able = [broker for broker in members if image.may_lead(broker, topic, index)]
     leader = state.leader
@@ -100,7 +101,7 @@ def led(image: ClusterImage, topic: str, index: int, state: PartitionImage, uncl
 
 
 def _completed(image: ClusterImage, topic: str, index: int, state: PartitionImage) -> PartitionImage:
-    """Without the replicas that a reassignment removes, once those that it adds are in sync (KIP-455)."""
+    """The partition without the replicas that a reassignment removes, once those that it adds are in sync (KIP-455)."""
     if not state.adding and not state.removing:
         return state
     target = state.target
@@ -114,12 +115,12 @@ def _completed(image: ClusterImage, topic: str, index: int, state: PartitionImag
 def plan_return(
     image: ClusterImage, broker_id: int, *, unclean: bool = True, lost: Collection[TopicPartition] = ()
 ) -> list[Change]:
-    """What a broker says before it registers.
+    """Changes that a broker asks for before it registers.
 
     After an `unclean` stop it may have lost the end of its logs. It leaves every ISR that can do without it (KIP-841,
     KIP-903). Where nobody else can lead it goes on leading, but in a new epoch, or two records might have one offset
-    and one epoch. Of `lost` partitions it has nothing any more: it leaves every ISR that has another member, whoever
-    is there, and leads on only where it is the only replica.
+    and one epoch. It has nothing of `lost` partitions any more: it leaves every ISR that has another member, alive or
+    not, and leads on only where it is the only replica.
     """
     changes: list[Change] = []
     for topic in image.topics.values():

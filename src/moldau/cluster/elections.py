@@ -1,4 +1,5 @@
-"""Leaders by request: the preferred replica, or any that is alive (KIP-183, KIP-460). Plans, which others carry out."""
+"""Elections by request: the preferred replica, or any that is alive (KIP-183, KIP-460). Plans, which others carry
+out."""
 
 from moldau.cluster.changes import StateChange
 from moldau.cluster.controller import led
@@ -35,8 +36,8 @@ def unclean(image: ClusterImage, topic: str, index: int) -> StateChange | ErrorC
 
 
 def imbalanced(image: ClusterImage, percentage: int) -> list[StateChange]:
-    """Elections for those brokers that lead too few of the partitions that prefer them: more than `percentage` of
-    them are led by others."""
+    """Elections for brokers that lead too few of the partitions that prefer them: others lead more than `percentage` of
+    these."""
     preferring: dict[int, int] = {}
     misplaced: dict[int, list[tuple[str, int]]] = {}
     for topic in image.topics.values():

@@ -1,8 +1,8 @@
-"""What a broker knows of the cluster: immutable values, replaced as a whole when something changes.
+"""The image of the cluster that a broker has: immutable values, replaced as a whole when something changes.
 
-An update copies the mapping it touches and shares everything else, so a change in one of thousands of partitions
-costs one tuple and one dictionary of topics. Identity is meaning: what has not changed is the same object in the new
-image, and listeners compare with `is`.
+An update copies the mapping it touches and shares everything else, so a change in one of thousands of partitions costs
+one tuple and one dictionary of topics. Identity is meaning: an unchanged part is the same object in the new image, and
+listeners compare with `is`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,8 +40,8 @@ class BrokerInfo(NamedTuple):
 
 
 class PartitionImage(NamedTuple):
-    """A partition's replicas and who leads them. `partition_epoch` is the version that a change must expect, -1 where
-    there is nothing yet to change. `adding` and `removing` are not empty while it is being reassigned (KIP-455)."""
+    """A partition's replicas and its leader. `partition_epoch` is the version that a change must expect, -1 where there
+    is nothing yet to change. `adding` and `removing` are not empty while it is being reassigned (KIP-455)."""
 
     leader: int
     leader_epoch: int
@@ -61,7 +61,7 @@ class PartitionImage(NamedTuple):
 
 class TopicImage(NamedTuple):
     """A topic. `topic_id` has 16 bytes (KIP-516); `configs` are the topic's own, without the broker's defaults;
-    `version` is what a change of the topic's assignment must expect."""
+    `version` is the one that a change of the topic's assignment must expect."""
 
     name: str
     topic_id: bytes
@@ -75,7 +75,7 @@ class TopicImage(NamedTuple):
         return self._replace(partitions=(*self.partitions[:index], partition, *self.partitions[index + 1 :]))
 
     def with_partitions(self, changed: Mapping[int, PartitionImage]) -> "TopicImage":
-        """With each of these in place of the one of its index; indexes that there are not are left out."""
+        """The topic with each of these in place of the partition of its index; unknown indexes are left out."""
         partitions = list(self.partitions)
         for index, partition in changed.items():
             if index < len(partitions):
@@ -96,7 +96,7 @@ class ClusterImage(NamedTuple):
     controller_epoch: int = 0
     group_configs: Mapping[str, Mapping[str, str]] = {}
     unreadable_topics: frozenset[str] = frozenset()
-    """Topics that have a node which cannot be understood: they exist, and nothing of theirs may be given up."""
+    """Topics whose node cannot be understood: they exist, and nothing of theirs may be given up."""
     overwritten_states: frozenset[tuple[str, int]] = frozenset()
     """Partitions whose state is known, though its node cannot be understood: the controller writes it again."""
 
@@ -128,11 +128,11 @@ class ClusterImage(NamedTuple):
         return [broker for broker in state.replicas if not self.is_usable(broker, topic, index)]
 
     def with_topic(self, topic: TopicImage) -> "ClusterImage":
-        """With this topic added, or in place of the one of its name."""
+        """The image with this topic added, or in place of the one of its name."""
         return self.with_topics((topic,))
 
     def with_topics(self, changed: Iterable[TopicImage]) -> "ClusterImage":
-        """As `with_topic` for each, with one copy of the mapping."""
+        """The image with these topics; the mapping is copied once."""
         topics, renamed = dict(self.topics), list[tuple[TopicImage | None, TopicImage]]()
         for topic in changed:
             old = topics.get(topic.name)

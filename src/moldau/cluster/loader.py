@@ -1,11 +1,11 @@
-"""Reads the tree: all of it at the start, later only what has changed.
+"""Loader of the image from the store's tree: all of it at the start, later only the changed paths.
 
-Law: a reading is applied to the image as it is when the reading is complete, not as it was when it began. What this
-broker has written and published in between has a higher version than what was read, and stays.
+Law: a reading is applied to the image as it is when the reading is complete, not as it was when it began. Nodes that
+this broker has written and published in between have a higher version than the reading, and stay.
 
 Tools of any era write this tree. A node in an older form never changes what a topic is: its id is kept, partitions are
-only added. A node that cannot be understood changes nothing at all: what is known stays, the node is named in the log,
-and the controller writes a topic's node again.
+only added. A node that cannot be understood changes nothing at all: the known value stays, the node is named in the
+log, and the controller writes a topic's node again.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 NO_CONFIGS: Mapping[str, str] = {}
 NODES_AT_ONCE_MAX = 500
-"""Read by one call: some 10 ms with the embedded store."""
+"""Nodes that one call reads: some 10 ms with the embedded store."""
 
 
 class Changes(NamedTuple):
-    """Stale paths, by what must be read again for them."""
+    """Stale paths, by the kind of entity that must be read again for them."""
 
     everything: bool
     controller: bool
@@ -45,7 +45,7 @@ class Changes(NamedTuple):
 
 
 def classify(paths: Iterable[str]) -> Changes:
-    """A path of a level above single entities means that anything may have changed."""
+    """The changes behind stale paths. A path of a level above single entities means that anything may have changed."""
     changes = Changes(False, False, set(), set(), {}, set(), set(), set())
     for path in paths:
         match path.split("/")[1:]:
@@ -69,14 +69,14 @@ def classify(paths: Iterable[str]) -> Changes:
 
 
 class Controller(NamedTuple):
-    """Who it is, and the epoch of the last one that was."""
+    """The controller's broker id, and the epoch of the last controller."""
 
     broker_id: int
     epoch: int
 
 
 class Reading(NamedTuple):
-    """What was read, by entity; None for what is not there."""
+    """Entities that were read; None for one that is not there."""
 
     cluster_id: str
     controller: Controller
@@ -87,12 +87,12 @@ class Reading(NamedTuple):
     broker_configs: Mapping[str, Mapping[str, str]]
     group_configs: Mapping[str, Mapping[str, str]]
     unreadable: frozenset[str]
-    """Topics that were looked at and whose node cannot be understood."""
+    """Topics that were read and whose node cannot be understood."""
     is_overwritten: Mapping[tuple[str, int], bool]
-    """For the states that were looked at: whether the node cannot be understood, while the state is known."""
+    """Whether the node of a state cannot be understood while the state is known, for each state that was read."""
 
     def applied_to(self, image: ClusterImage) -> ClusterImage:
-        """`image` with what was read, where that is newer; what has not changed is the same object."""
+        """`image` with this reading, where it is newer; unchanged parts are the same objects."""
         image = image._replace(
             cluster_id=self.cluster_id, controller_id=self.controller.broker_id, controller_epoch=self.controller.epoch
         )
@@ -142,7 +142,7 @@ class Reading(NamedTuple):
 
 
 def _merged(old: TopicImage | None, read: TopicImage) -> TopicImage:
-    """Assignment, states and configuration each by their own version: none goes back."""
+    """A topic whose assignment, states and configuration are each the newer by their own version: none goes back."""
     if old is None or old.topic_id != read.topic_id:
         return read
     topic = old
@@ -153,22 +153,22 @@ def _merged(old: TopicImage | None, read: TopicImage) -> TopicImage:
 
 
 class MetadataReader:
-    """Every kind of node with one round trip, whatever the number."""
+    """Reader of the tree: every kind of node with one round trip, whatever the number."""
 
     def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
     async def read_all(self, base: ClusterImage) -> Delta:
-        """Everything that there is, and everything that there was."""
+        """A reading of everything in the tree, and of everything in `base`."""
         return (await self._read(base, await self._all(base))).applied_to
 
     async def read_changed(self, base: ClusterImage, paths: Iterable[str]) -> Delta:
-        """Everything that the changed `paths` concern."""
+        """A reading of everything that the changed `paths` concern."""
         changes = classify(paths)
         return (await self._read(base, await self._all(base) if changes.everything else changes)).applied_to
 
     async def topic_ids(self, names: Sequence[str], base: ClusterImage) -> dict[str, bytes]:
-        """Ids of those topics that exist."""
+        """Ids of the topics among `names` that exist."""
         found = await self._store.get_many([znodes.topic_path(name) for name in names])
         nodes = {name: node for name, node in zip(names, found, strict=True) if node}
         ids: dict[str, bytes] = {}
@@ -181,7 +181,7 @@ class MetadataReader:
         return {**ids, **await self._kept_ids(base, lacking)}
 
     async def _kept_ids(self, base: ClusterImage, lacking: Mapping[str, Node]) -> dict[str, bytes]:
-        """Ids of topics whose nodes have none: as kept beside them, or as known from before the node was rewritten."""
+        """Ids of topics whose nodes have none: kept beside them, or known from before the node was rewritten."""
         names = sorted(lacking)
         nodes = await self._read_nodes([znodes.partitions_path(name) for name in names])
         kept: dict[str, bytes] = {}
@@ -295,7 +295,7 @@ class MetadataReader:
     async def _with_kept_replicas(
         self, base: ClusterImage, topics: Mapping[str, TopicImage | None]
     ) -> dict[str, TopicImage | None]:
-        """Topics that an older tool has rewritten, as they were before; without those of which that is not known."""
+        """Topics that an older tool has rewritten, as they were before; without topics of which that is not known."""
         kept = dict(topics)
         for name, topic in topics.items():
             if topic is None or not topic.lacks_id:
@@ -317,13 +317,14 @@ class MetadataReader:
         partitions: Mapping[str, Sequence[int]],
         is_overwritten: dict[tuple[str, int], bool],
     ) -> dict[str, dict[int, PartitionImage]]:
-        """Those that there are and that `base` does not have already, of all topics with one `get_many`."""
+        """States that exist and that `base` does not have already, of all topics with one `get_many`."""
         paths = [znodes.state_path(name, index) for name, indexes in partitions.items() for index in indexes]
         nodes = iter(await self._read_nodes(paths))
         return {name: _states(base, name, indexes, nodes, is_overwritten) for name, indexes in partitions.items()}
 
     async def _read_nodes(self, paths: Sequence[str]) -> Sequence[Node | None]:
-        """In several readings where there are many: each holds the event loop, and what changes meanwhile is told."""
+        """The nodes at `paths`, in several readings if they are many: each holds the event loop, and changes in between
+        are reported."""
         nodes: list[Node | None] = []
         for start in range(0, len(paths), NODES_AT_ONCE_MAX):
             if start:
@@ -338,7 +339,8 @@ def _is_known(base: ClusterImage, topic: TopicImage) -> bool:
 
 
 def _unknown_states(base: ClusterImage, changes: Changes, topic: TopicImage) -> Sequence[int]:
-    """A state has its own notification: of a topic that is known, only new partitions and stale ones are read."""
+    """Partitions whose state must be read: of a known topic only new and stale ones, as a state has its own
+    notification."""
     if changes.everything or not _is_known(base, topic):
         return range(len(topic.partitions))
     stale = changes.partitions.get(topic.name, set())
@@ -352,7 +354,7 @@ def _states(
     nodes: Iterator[Node | None],
     is_overwritten: dict[tuple[str, int], bool],
 ) -> dict[int, PartitionImage]:
-    """Takes a node for each index. What has the version that is known was written by ourselves."""
+    """States from a node for each index. A state of the version that is known was written by ourselves."""
     states = base.topics[name].partitions if name in base.topics else ()
     found: dict[int, PartitionImage] = {}
     for index, node in zip(indexes, nodes, strict=False):
@@ -365,15 +367,16 @@ def _states(
 
 
 def _still_known(known: PartitionImage, version: int) -> PartitionImage:
-    """What is known of a state that was overwritten with what nobody understands. Where more has happened to it than
-    that, its leader may have taken others out of the ISR: only the leader itself has all records for sure."""
+    """The known state of a partition whose node was overwritten and cannot be understood. If the node has changed
+    more than once since, its leader may have taken others out of the ISR: only the leader itself has all records for
+    sure."""
     is_all_known = version - known.partition_epoch <= 1
     isr = known.isr if is_all_known or known.leader not in known.isr else (known.leader,)
     return known._replace(isr=isr, partition_epoch=version)
 
 
 def _understood(path: str, parse: Callable[[], T]) -> T | None:
-    """What `parse` makes of a node; None, and a line in the log, where it cannot be understood."""
+    """The result of `parse` for a node; None, and a line in the log, where it cannot be understood."""
     try:
         return parse()
     except znodes.MalformedNode as error:
@@ -382,8 +385,8 @@ def _understood(path: str, parse: Callable[[], T]) -> T | None:
 
 
 def _topic(name: str, node: Node, configs: Mapping[str, str], known: TopicImage | None) -> TopicImage | None:
-    """The topic at a node. Where that cannot be understood, the one that is known, which the controller writes again;
-    None if there is none."""
+    """The topic at a node. If the node cannot be understood, the known topic, which the controller writes again; None
+    if there is none."""
     read = _understood(znodes.topic_path(name), lambda: znodes.parse_topic(node.data))
     if read is None:
         is_same = known is not None and node.version > known.version
@@ -397,7 +400,7 @@ def _topic(name: str, node: Node, configs: Mapping[str, str], known: TopicImage 
 def _configs(
     path_of: Callable[[str], str], entities: Sequence[str], nodes: Sequence[Node | None]
 ) -> dict[str, dict[str, str]]:
-    """Settings by entity, without those whose node cannot be understood: these keep what they have."""
+    """Settings by entity, without entities whose node cannot be understood: these keep their settings."""
     found: dict[str, dict[str, str]] = {}
     for entity, node in zip(entities, nodes, strict=True):
         configs = _understood(path_of(entity), partial(znodes.parse_config, node.data)) if node else {}

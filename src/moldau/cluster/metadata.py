@@ -1,14 +1,15 @@
 """The cluster's metadata: an image kept in step with the store, and the operations that change it.
 
 Law: the store is the only truth and the point of serialisation. An operation is one atomic `multi` that names the
-versions it builds on. What it did is in the image when it returns, so that a broker sees its own writes: at once where
-a version says what is newer, by reading again where none does. Every changed path is read again sooner or later, also
-those that we wrote ourselves: another's write may hide behind the same notification. Nothing in the image goes back.
+versions it builds on. Its effect is in the image when it returns, so that a broker sees its own writes: at once where a
+version says which state is newer, by reading again where none does. Every changed path is read again sooner or later,
+also a path that we wrote ourselves: another's write may hide behind the same notification. Nothing in the image goes
+back.
 
 Versions tell what has happened to a node, but not two nodes of one name apart: a topic that is deleted and made anew,
-or a broker that is started anew, begins with version 0 again. So whoever deletes a topic or registers a broker also
-raises the version of one node (`znodes.SUCCESSIONS`), and whoever relies on what a name means reads that version
-before, and names it in the `multi`.
+or a broker that is started anew, begins with version 0 again. So every deletion of a topic and every registration of a
+broker also raises the version of one node (`znodes.SUCCESSIONS`), and an operation that relies on the meaning of a name
+reads that version before, and names it in the `multi`.
 """
 
 import asyncio
@@ -67,23 +68,23 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 PRODUCER_ID_MAX = 2**63 - 1
 NO_PRODUCER_IDS = Node(b"", 0, 0)
 PARTITIONS_DELETED_AT_ONCE_MAX = 4000
-"""So that one transaction stays well below ZooKeeper's limit of 1 MiB."""
+"""Partitions in one transaction of a deletion, so that it stays below ZooKeeper's limit of 1 MiB."""
 SUCCESSION = Put(znodes.SUCCESSIONS, b"")
 NO_STARTS: Mapping[int, int] = {}
 ATTEMPTS_MAX = 10
-"""How often a change is tried again because somebody else changed the same node first."""
+"""Attempts at a change when somebody else changes the same node first."""
 
 
 class ListenerBehind(Exception):
-    """The image is read, and some listener could not follow it: it should be told again after a while."""
+    """Error: the image was read, and some listener could not follow it; it should be called again after a while."""
 
 
 class Conflict(Exception):
-    """Somebody else was first; nothing happened; the image shows what is there."""
+    """Error: somebody else was first and nothing happened; the image shows the present state."""
 
 
 class Metadata:
-    """One broker's view of the cluster and its hand on it. `load` comes first."""
+    """One broker's view of the cluster, and its operations on it. `load` comes first."""
 
     def __init__(
         self,
@@ -92,8 +93,8 @@ class Metadata:
         random_bytes: Callable[[int], bytes],
         on_stale: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_stale` is called when something has changed: somebody should then run `catch_up`. It is called once until
-        that has run."""
+        """Make the metadata; `on_stale` is called when something has changed: then `catch_up` should run. It is called
+        once until that has run."""
         self._store = store
         self._clock = clock
         self._random_bytes = random_bytes
@@ -104,14 +105,14 @@ class Metadata:
         self._restorer = Restorer(store, self._reread)
         self._reading = asyncio.Lock()
         self._stale: set[str] = set()
-        self._is_told = False
+        self._is_reported = False
         self._listeners = ImageListeners()
         self._all_follow = True
         self._controller_version = -1
 
     @property
     def image(self) -> ClusterImage:
-        """What is known now."""
+        """The image as it is known now."""
         return self._image
 
     @property
@@ -121,7 +122,7 @@ class Metadata:
 
     @property
     def restorer(self) -> Restorer:
-        """Writes nodes again that cannot be understood."""
+        """The restorer, which writes nodes again that cannot be understood."""
         return self._restorer
 
     def exists(self, topic: str, index: int) -> bool:
@@ -133,7 +134,7 @@ class Metadata:
         return self._image.topic_names_by_id.get(topic_id)
 
     def subscribe(self, listener: ImageListener) -> Callable[[], None]:
-        """Call `listener(old, new)` after every change of the image. Returns what ends it."""
+        """Call `listener(old, new)` after every change of the image. Returns a function that ends this."""
         return self._listeners.subscribe(listener, self._image)
 
     async def load(self) -> None:
@@ -147,26 +148,26 @@ class Metadata:
     async def reload(self) -> None:
         """Read everything, as at the start or after a lost session."""
         async with self._reading:
-            stale, self._stale, self._is_told = self._stale, set(), False
+            stale, self._stale, self._is_reported = self._stale, set(), False
             with self._kept(stale):
                 delta = await self._reader.read_all(self._image)
             self._publish(delta(self._image))
 
     async def refresh(self) -> None:
-        """Read again what has changed; returns when everything that was stale at the call has been read."""
+        """Read changed paths again; returns when every path that was stale at the call has been read."""
         async with self._reading:
             while self._stale:
-                stale, self._stale, self._is_told = self._stale, set(), False
+                stale, self._stale, self._is_reported = self._stale, set(), False
                 with self._kept(stale):
                     delta = await self._reader.read_changed(self._image, stale)
                 self._publish(delta(self._image))
 
     async def catch_up(self) -> None:
-        """`refresh`, and tell those again who could not follow the image before; raises ListenerBehind."""
+        """Refresh, and call listeners again that could not follow the image before; raises ListenerBehind."""
         await self.refresh()
         if not self._all_follow:
-            self._is_told = False
-            self._all_follow = self._listeners.tell(self._image)
+            self._is_reported = False
+            self._all_follow = self._listeners.bring_to(self._image)
             if not self._all_follow:
                 raise ListenerBehind
 
@@ -176,8 +177,8 @@ class Metadata:
         guards: Sequence[Operation] = (),
         starts: Mapping[int, int] = NO_STARTS,
     ) -> None:
-        """All of `changes` or none; `guards` are checked with them, and that each of the brokers `starts` is registered
-        with its epoch. The image shows them before this returns.
+        """Write all of `changes` or none; `guards` are checked with them, and that each of the brokers `starts` is
+        registered with its epoch. The image shows them before this returns.
 
         Raises Conflict, or SessionLost and StoreUnavailable: then nobody knows yet whether it happened.
         """
@@ -230,7 +231,7 @@ class Metadata:
         return self._topic(name)
 
     def check_new_topic(self, name: str, configs: Configs) -> None:
-        """What `create_topic` checks first; also for requests that only want to know. Raises ApiError."""
+        """Make the first checks of `create_topic`; also for requests that only validate. Raises ApiError."""
         validate_topic_name(name)
         if name in self._image.topics:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
@@ -242,7 +243,7 @@ class Metadata:
         check_topic_configs(configs)
 
     async def delete_topic(self, name: str) -> None:
-        """Forget a topic and its configuration; raises ApiError. The logs are the brokers' to delete."""
+        """Delete a topic and its configuration; raises ApiError. The brokers delete the logs."""
         topic = self._topic(name)
         path, config = znodes.topic_path(name), znodes.topic_config_path(name)
         with self._reachable(path):
@@ -286,8 +287,8 @@ class Metadata:
         return self._topic(name)
 
     async def give_topic_id(self, topic: TopicImage) -> None:
-        """Complete the node of a topic that a tool from before KIP-516 wrote: with the id that the topic has, or with a
-        new one if it was never known under any. As controller; raises as `write`."""
+        """Complete the node of a topic that a tool from before KIP-516 wrote: with the topic's id, or with a new one if
+        it never had any. As controller; raises as `write`."""
         path, beside = znodes.topic_path(topic.name), znodes.partitions_path(topic.name)
         topic_id = topic.topic_id if topic.topic_id != NO_TOPIC_ID else self.new_id()
         data = znodes.topic_json(topic_id, topic.partitions)
@@ -301,7 +302,7 @@ class Metadata:
         await self._reread(path)
 
     async def keep_topics(self) -> None:
-        """Note every topic beside its node, where that is missing: a version before this one did not."""
+        """Write a copy of every topic beside its node, where it is missing: an earlier version wrote none."""
         topics = [topic for topic in self._image.topics.values() if topic.topic_id != NO_TOPIC_ID]
         for some in chunks(topics, CHANGES_PER_MULTI_MAX):
             nodes = await self._store.get_many([znodes.partitions_path(topic.name) for topic in some])
@@ -328,7 +329,8 @@ class Metadata:
         await self.alter_topic_configs(name, lambda _old: configs)
 
     async def alter_topic_configs(self, name: str, alter: Alteration) -> None:
-        """Replace a topic's configuration by what `alter` makes of it; called again when another was first."""
+        """Replace a topic's configuration by the result of `alter`; it is called again when another change was
+        first."""
         self._topic(name)
         await self._alter_config(
             znodes.topic_config_path(name), alter, check_topic_configs, Check(znodes.topic_path(name))
@@ -339,17 +341,19 @@ class Metadata:
         await self.alter_broker_configs(entity, lambda _old: configs)
 
     async def alter_broker_configs(self, entity: str, alter: Alteration) -> None:
-        """As `alter_topic_configs`; raises ApiError INVALID_REQUEST for what cannot change, as Kafka does."""
+        """Replace a broker's dynamic configuration by the result of `alter`; raises INVALID_REQUEST for a setting that
+        cannot change, as Kafka does."""
         await self._alter_config(
             znodes.broker_config_path(entity), alter, lambda configs: check_broker_configs(entity, configs), None
         )
 
     async def alter_group_configs(self, group: str, alter: Alteration) -> None:
-        """As `alter_topic_configs`. `alter` also checks: the limits are the broker's, which is not known here."""
+        """Replace a group's configuration by the result of `alter`, which also checks: the limits are the broker's,
+        which is not known here."""
         await self._alter_config(znodes.group_config_path(group), alter, lambda _configs: None, None)
 
     async def register_broker(self, broker: BrokerInfo) -> BrokerInfo:
-        """Say that a broker is alive, for as long as the store's session lasts; returns it with its epoch."""
+        """Register a broker as alive, for as long as the store's session lasts; returns it with its epoch."""
         path = znodes.broker_path(broker.id)
         try:
             data = znodes.broker_json(broker, self._clock.now_ms())
@@ -360,7 +364,7 @@ class Metadata:
         return self._image.brokers.get(broker.id, broker)
 
     async def update_registration(self, broker: BrokerInfo) -> None:
-        """Say something else of a broker that is registered; raises NoNode if it is not any more."""
+        """Change the registration of a broker; raises NoNode if it is not registered any more."""
         path = znodes.broker_path(broker.id)
         await self._store.put(path, znodes.broker_json(broker, self._clock.now_ms()))
         await self._reread(path)
@@ -390,19 +394,19 @@ class Metadata:
         return True
 
     def controller_guard(self) -> Check:
-        """Refuses a write once there is a later controller than the one that we claimed to be."""
+        """A check that refuses a write once there is a later controller than the one that we claimed to be."""
         return Check(znodes.CONTROLLER_EPOCH, self._controller_version)
 
     async def resign_controller(self) -> None:
-        """Let another be the controller at once, rather than when our session ends."""
+        """Let another broker be the controller at once, rather than when our session ends."""
         try:
             await self._store.multi([self.controller_guard(), Delete(znodes.CONTROLLER)])
         except (BadVersion, NoNode):
             return  # another is, already
 
     async def topic_id_now(self, names: Sequence[str]) -> dict[str, bytes]:
-        """The ids of those topics that exist, as the store has them now; the image shows them when this returns. A
-        topic that was deleted and made anew has partitions of the same versions as before: the id alone tells."""
+        """The ids of the topics that exist, as the store has them now; the image shows them when this returns. A topic
+        that was deleted and made anew has partitions of the same versions as before: only the id is different."""
         now, topics = await self._reader.topic_ids(names, self._image), self._image.topics
         known = {name: topics[name].topic_id for name in names if name in topics}
         if now != known:
@@ -429,7 +433,7 @@ class Metadata:
         raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "too many brokers want producer ids at once")
 
     async def skip_producer_ids(self, broker_id: int, next_id: int) -> None:
-        """Give out no producer id below `next_id`, because somebody else did before there was this store."""
+        """Give out no producer id below `next_id`: ids below it were given out before there was this store."""
         if next_id > 0:
             end = -(-next_id // PRODUCER_ID_BLOCK_SIZE) * PRODUCER_ID_BLOCK_SIZE
             await self._store.put(znodes.PRODUCER_IDS, znodes.producer_ids_json(broker_id, range(end)))
@@ -461,7 +465,7 @@ class Metadata:
         return made
 
     async def _complete_states(self, name: str, topic_id: bytes) -> None:
-        """Give the partitions that did not fit into the first `multi` a state, unless the controller is quicker."""
+        """Give a state to the partitions that did not fit into the first `multi`, unless the controller is quicker."""
         for attempt in range(ATTEMPTS_MAX * ATTEMPTS_MAX):
             if attempt:
                 await asyncio.sleep(0)  # the embedded store's writes are on the loop
@@ -492,7 +496,8 @@ class Metadata:
                 raise Conflict(f"broker {broker} is not at epoch {epoch} any more")
 
     async def _fenced(self, prepare: Callable[[], Awaitable[Sequence[Operation]]]) -> None:
-        """Do as `prepare` says, which reads what names mean now, if they still mean it then; else it is asked again."""
+        """Run the operations of `prepare`, which reads the meaning of names, if it is still the same then; otherwise
+        ask it again."""
         for _attempt in range(ATTEMPTS_MAX):
             before = await self._store.get(znodes.SUCCESSIONS)
             prepared = await prepare()
@@ -511,8 +516,8 @@ class Metadata:
         return [path for path, node in zip(wanted, nodes, strict=True) if node is None]
 
     async def _emptied(self, topic: TopicImage) -> TopicImage:
-        """Take the partitions from a topic that is too large for one step; first its list, or the controller would
-        make their states anew."""
+        """Remove the partitions of a topic that is too large for one step; first its list, or the controller would make
+        their states anew."""
         empty = topic._replace(partitions=(), version=topic.version + 1)
         await self._store.put(znodes.topic_path(topic.name), znodes.topic_json(topic.topic_id, ()), topic.version)
         for some in chunks(partition_deletions(topic), 2 * CHANGES_PER_MULTI_MAX):
@@ -546,29 +551,30 @@ class Metadata:
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{path} is being changed by others all the time")
 
     async def _replace_config(self, path: str, configs: Configs) -> list[Operation]:
-        """What leaves exactly `configs` at `path`: a topic's configuration may outlive it, or come before it."""
+        """Operations that leave exactly `configs` at `path`: a topic's configuration may outlive it, or come before
+        it."""
         node = await self._store.get(path)
         data = znodes.config_json(configs)
         return [Put(path, data, node.version) if node else Create(path, data)]
 
     def _note_change(self, path: str) -> None:
         self._stale.add(path)
-        self._tell()
+        self._report_stale()
 
-    def _tell(self) -> None:
-        if not self._is_told:
-            self._is_told = True
+    def _report_stale(self) -> None:
+        if not self._is_reported:
+            self._is_reported = True
             self._on_stale()
 
     @contextmanager
     def _kept(self, touched: Iterable[str]) -> Iterator[None]:
-        """What could not be read, or may or may not have been written, stays to be read."""
+        """Keep paths stale that could not be read, or that may or may not have been written."""
         try:
             yield
         except BaseException as error:
             self._stale.update(touched)
             if isinstance(error, StoreUnavailable):  # after a lost session everything is read anew
-                self._tell()
+                self._report_stale()
             raise
 
     async def _reread(self, *stale: str) -> None:
@@ -577,7 +583,8 @@ class Metadata:
 
     @contextmanager
     def _reachable(self, *touched: str) -> Iterator[None]:
-        """Whoever asked for a change may ask again; whether it happened shows in `touched`."""
+        """Turn errors of the store inside the block into one that a client may retry; `touched` shows whether the
+        change happened."""
         try:
             with self._kept(touched):
                 yield
@@ -585,7 +592,7 @@ class Metadata:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the metadata store cannot be reached") from None
 
     async def _conflict(self, path: str) -> NoReturn:
-        """Somebody changed the topic first: catch up, and let the client try again if it is still there."""
+        """Catch up after somebody changed the topic first, and let the client try again if it is still there."""
         await self._reread(path)
         self._topic(path.removeprefix(f"{znodes.TOPICS}/"))
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"{path} was changed at the same time") from None
@@ -600,13 +607,13 @@ class Metadata:
         old = self._image
         if old is not image and old != image:
             self._image = image
-            self._all_follow = self._listeners.tell(image)
+            self._all_follow = self._listeners.bring_to(image)
             if not self._all_follow:
-                self._tell()
+                self._report_stale()
 
 
 def _settings_at(node: Node | None) -> Configs:
-    """Settings of a node that is about to be replaced; what cannot be understood has none."""
+    """Settings of a node that is about to be replaced; none if it cannot be understood."""
     try:
         return znodes.parse_config(node.data) if node else {}
     except znodes.MalformedNode:

@@ -1,4 +1,4 @@
-"""Which brokers get the replicas of new partitions: Kafka's round robin over brokers and racks (KIP-36).
+"""Placement of the replicas of new partitions: Kafka's round robin over brokers and racks (KIP-36).
 
 Leaders go round the brokers from a random start, so that every broker leads as many partitions as any other;
 followers stand at a distance that grows with each round, so that a dead broker's load falls on all the others. With

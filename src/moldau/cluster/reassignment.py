@@ -1,4 +1,4 @@
-"""Moving partitions to other brokers (KIP-455): how a move begins and how it is called off.
+"""Reassignment of partitions to other brokers (KIP-455): how a move begins and how it is cancelled.
 
 While a partition moves, its replicas are the new ones followed by the old ones that are to go. `controller.next_state`
 ends the move when all the new ones are in sync.
@@ -12,7 +12,7 @@ from moldau.protocol.errors import ApiError, ErrorCode
 
 
 def begin(image: ClusterImage, topic: str, index: int, target: Sequence[int]) -> PartitionImage:
-    """The partition on its way to `target`, in place of where it was on its way to; raises ApiError."""
+    """The partition on its way to `target`, in place of any earlier target; raises ApiError."""
     state = _partition(image, topic, index)
     new = tuple(target)
     _check(image, state, new)
@@ -25,7 +25,7 @@ def begin(image: ClusterImage, topic: str, index: int, target: Sequence[int]) ->
 
 
 def cancel(image: ClusterImage, topic: str, index: int) -> PartitionImage:
-    """The partition where it was before it began to move; raises ApiError."""
+    """The partition with the replicas from before it began to move; raises ApiError."""
     state = _partition(image, topic, index)
     if not state.adding and not state.removing:
         raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
@@ -45,7 +45,7 @@ def _origin(state: PartitionImage) -> tuple[int, ...]:
 
 
 def _check(image: ClusterImage, state: PartitionImage, target: tuple[int, ...]) -> None:
-    """A replica that is dead may stay, but none is added."""
+    """Raise ApiError unless the target is possible: a replica that is dead may stay, but none is added."""
     if not target:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition needs at least one replica")
     if len(set(target)) < len(target):
@@ -56,7 +56,8 @@ def _check(image: ClusterImage, state: PartitionImage, target: tuple[int, ...]) 
 
 
 def _moved(image: ClusterImage, topic: str, index: int, state: PartitionImage) -> PartitionImage:
-    """With a leader and an ISR among the replicas that are left, of which one at least must have all records."""
+    """The partition with a leader and an ISR among the replicas that are left, of which one at least must have all
+    records."""
     if state.partition_epoch < 0:
         return state
     if not any(broker in state.replicas for broker in state.isr):

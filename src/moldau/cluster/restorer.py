@@ -1,9 +1,9 @@
-"""Writes nodes again that nobody understands any more, from what their neighbours and the replicas know.
+"""Restorer of nodes that nobody understands any more, from what their neighbours and the replicas know.
 
-Law: nobody leads who may lack what was acknowledged. While a broker runs that knows a partition's state, the
-controller writes that state again. Where nobody knows it, every replica says at its start where its log ends. Nothing
-is appended meanwhile, as nobody leads; and when all replicas have said it, the one with the last epoch and the longest
-log leads: it followed, or was, the leader of that epoch, so that it has all that this leader had acknowledged, and all
+Law: nobody leads who may lack acknowledged records. While a broker runs that knows a partition's state, the controller
+writes that state again. Where nobody knows it, every replica says at its start where its log ends. Nothing is appended
+meanwhile, as nobody leads; and when all replicas have said it, the one with the last epoch and the longest log leads:
+it followed, or was, the leader of that epoch, so that it has all records that this leader had acknowledged, and all
 from before. Until then the partition has no leader.
 
 The claims of the replicas are kept in the state's own node, which stays one that nobody takes for a state.
@@ -21,15 +21,15 @@ from moldau.cluster.znodes import LogEnd
 log = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 100
-"""How often a claim is made again because another replica made its own at the same time."""
+"""Attempts at a claim when another replica makes its own at the same time."""
 
 
 PARTITIONS_MAX = 1_000_000
-"""Of a topic whose partitions are counted by their nodes."""
+"""Partitions of a topic whose partitions are counted by their nodes."""
 
 
 class Claim(NamedTuple):
-    """What a replica says of its log."""
+    """A replica's claim about its log."""
 
     topic: str
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a claim
@@ -38,7 +38,7 @@ class Claim(NamedTuple):
     end: LogEnd
 
 
-def settled(claims: Mapping[int, LogEnd], replicas: Sequence[int]) -> PartitionImage | None:
+def agreed_state(claims: Mapping[int, LogEnd], replicas: Sequence[int]) -> PartitionImage | None:
     """The state that the claims of all replicas lead to; None while one is missing."""
     if not all(broker in claims for broker in replicas):
         return None
@@ -51,7 +51,7 @@ class Restorer:
     """Restores states and topics in the store."""
 
     def __init__(self, store: MetadataStore, reread: Callable[[str], Awaitable[None]]) -> None:
-        """`reread` lets the image show what is at a path."""
+        """Make the restorer; `reread` lets the image show the node at a path."""
         self._store = store
         self._reread = reread
 
@@ -66,7 +66,7 @@ class Restorer:
             if before.get(claim.broker_id) == claim.end:
                 break  # the others have not said it yet
             claims = {**before, claim.broker_id: claim.end}
-            state = settled(claims, claim.replicas)
+            state = agreed_state(claims, claim.replicas)
             data = znodes.claims_json(claims) if state is None else znodes.state_json(state, 0)
             try:
                 await self._write(path, data, node)
@@ -91,7 +91,7 @@ class Restorer:
 
     async def topic(self, name: str, guard: Check) -> bool:
         """Write a topic's node again that cannot be understood, from the copy beside it, and with all replicas in sync.
-        False: what is needed for that is not known."""
+        False: the copy or a state that it needs is not known."""
         path = znodes.topic_path(name)
         node, beside = await self._store.get_many([path, znodes.partitions_path(name)])
         kept = znodes.parse_kept_topic(beside.data) if beside else None
@@ -126,8 +126,8 @@ async def states_of(store: MetadataStore, name: str) -> list[PartitionImage | No
 
 
 def kept_replicas(topic: TopicImage, states: Sequence[PartitionImage | None]) -> TopicImage | None:
-    """A topic as an older tool has written it, but with all partitions that it had and with all replicas in sync; None
-    if nobody knows what a partition that is missing had."""
+    """The topic of an older tool's node, but with all partitions that it had and with all replicas in sync; None if
+    nobody knows the replicas of a partition that is missing."""
     partitions = list(topic.partitions)
     for index, state in enumerate(states):
         if index >= len(partitions):

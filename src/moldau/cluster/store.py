@@ -19,20 +19,22 @@ Listener = Callable[[str], None]
 
 
 class SessionState(Enum):
-    """What a session knows about itself."""
+    """State of a session, as far as it knows itself."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
-    """The store has not been heard of in time. It may have given the session up; no leader may rely on it."""
+    """Mark of a session that has not heard of the store in time. The store may have given it up; no leader may rely on
+    it."""
     LOST = "lost"
-    """Given up by the store: the session's ephemeral nodes are gone. Or closed by its owner."""
+    """Mark of a session that the store has given up, so that its ephemeral nodes are gone; or that its owner has
+    closed."""
 
 
 SessionListener = Callable[[SessionState], None]
 
 
 class Node(NamedTuple):
-    """What a path holds. `created` is the number of the transaction that made it: larger means later."""
+    """The content of a path. `created` is the number of the transaction that made it: larger means later."""
 
     data: bytes
     version: int
@@ -40,7 +42,7 @@ class Node(NamedTuple):
 
 
 class Create(NamedTuple):
-    """Make a node. `sequence` appends the parent's next number, ten digits wide, to the name."""
+    """Operation that makes a node. `sequence` appends the parent's next number, ten digits wide, to the name."""
 
     path: str
     data: bytes = b""
@@ -49,7 +51,7 @@ class Create(NamedTuple):
 
 
 class Put(NamedTuple):
-    """Replace a node's data; None expects no particular version."""
+    """Operation that replaces a node's data; None expects no particular version."""
 
     path: str
     data: bytes
@@ -57,14 +59,14 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Remove a node without children."""
+    """Operation that removes a node without children."""
 
     path: str
     expected_version: int | None = None
 
 
 class Check(NamedTuple):
-    """Change nothing, but fail the whole `multi` unless the node is there in this version."""
+    """Operation that changes nothing, but fails the whole `multi` unless the node is there in this version."""
 
     path: str
     expected_version: int | None = None
@@ -74,7 +76,7 @@ Operation = Create | Put | Delete | Check
 
 
 class StoreError(Exception):
-    """An operation that was refused; nothing of it, or of the `multi` around it, has happened, unless the subclass
+    """Error: an operation was refused; nothing of it, or of the `multi` around it, has happened, unless the subclass
     says otherwise."""
 
     def __init__(self, path: str) -> None:
@@ -83,32 +85,33 @@ class StoreError(Exception):
 
 
 class NodeExists(StoreError):
-    """There is a node at the path."""
+    """Error: there is a node at the path."""
 
 
 class NoNode(StoreError):
-    """There is no node at the path, or no parent for it."""
+    """Error: there is no node at the path, or no parent for it."""
 
 
 class BadVersion(StoreError):
-    """Somebody else has changed the node since."""
+    """Error: somebody else has changed the node since."""
 
 
 class NotEmpty(StoreError):
-    """The node has children."""
+    """Error: the node has children."""
 
 
 class NoChildrenForEphemerals(StoreError):
-    """The parent is ephemeral."""
+    """Error: the parent is ephemeral."""
 
 
 class SessionLost(StoreError):
-    """The store has given this session up, and its ephemeral nodes with it. A write that was under way at that moment
-    may have happened."""
+    """Error: the store has given this session up, and its ephemeral nodes with it. A write that was under way at that
+    moment may have happened."""
 
 
 class StoreUnavailable(StoreError):
-    """The store did not answer in time; the session may go on. A write may have happened: read, then try again."""
+    """Error: the store did not answer in time; the session may go on. A write may have happened: read, then try
+    again."""
 
 
 class MetadataStore(Protocol):
@@ -117,32 +120,32 @@ class MetadataStore(Protocol):
 
     @property
     def session_id(self) -> int:
-        """Of the present session, or of the last one: no two sessions of a tree share it."""
+        """The id of the present session, or of the last one: no two sessions of a tree share it."""
         ...
 
     @property
     def session_state(self) -> SessionState:
-        """As far as can be said without asking the store; cheap enough for every request. Where a process wakes up
-        after a long stop this is right at once, before any listener was called."""
+        """The state as far as it is known without asking the store; cheap enough for every request. When a process
+        wakes up after a long stop this is right at once, before any listener was called."""
         ...
 
     def on_session(self, listener: SessionListener) -> Callable[[], None]:
         """Call `listener` with every new state from now on, in the loop's thread; it must not raise. It may be called
-        from within a call that then raises SessionLost. `close` is not reported. Returns what ends it."""
+        from within a call that then raises SessionLost. `close` is not reported. Returns a function that ends this."""
         ...
 
     async def reconnect(self) -> None:
-        """After LOST: begin a new session, which is reported as CONNECTED, then call every watch's listener with its
-        own path. Ephemeral nodes of the old session are gone. Does nothing while the session lives; raises SessionLost
+        """Begin a new session after LOST, which is reported as CONNECTED, then call every watch's listener with its own
+        path. Ephemeral nodes of the old session are gone. Does nothing while the session lives; raises SessionLost
         after `close`."""
         ...
 
     async def get(self, path: str) -> Node | None:
-        """What is at `path`."""
+        """The node at `path`."""
         ...
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """`get` of each; one round trip's time where the store is far away."""
+        """The nodes at `paths`; one round trip's time where the store is far away."""
         ...
 
     async def children(self, path: str) -> list[str]:
@@ -150,25 +153,25 @@ class MetadataStore(Protocol):
         ...
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """The path that was made; raises NodeExists, NoNode (no parent)."""
+        """Create a node; returns its path. Raises NodeExists, NoNode (no parent)."""
         ...
 
     async def put(self, path: str, data: bytes, expected_version: int | None = None) -> int:
-        """The new version; raises NoNode, BadVersion."""
+        """Replace a node's data; returns the new version. Raises NoNode, BadVersion."""
         ...
 
     async def delete(self, path: str, expected_version: int | None = None) -> None:
-        """Raises NoNode, BadVersion, NotEmpty."""
+        """Delete a node. Raises NoNode, BadVersion, NotEmpty."""
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
-        """All of them in order, or none: per operation the path made, the new version, or None."""
+        """Do all operations in order, or none; returns per operation the path made, the new version, or None."""
         ...
 
     def watch(self, path: str, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every changed path at or below `path` from now on, own changes included; with `path`
-        itself when changes may have been missed. Of what other sessions change, all is told that a read begun after
-        this call does not show: so watch first, then read. Returns what ends it."""
+        itself when changes may have been missed. Every change of another session is reported that a read begun after
+        this call does not show: so watch first, then read. Returns a function that ends this."""
         ...
 
     async def close(self) -> None:
@@ -208,5 +211,5 @@ async def subtree(store: MetadataStore, path: str) -> list[str]:
 
 
 def parent_of(path: str) -> str:
-    """The path one level up; "/" for what is right below the root."""
+    """The path one level up; "/" for a path right below the root."""
     return path.rpartition("/")[0] or "/"

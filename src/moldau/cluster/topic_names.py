@@ -1,4 +1,4 @@
-"""Which names a topic can have."""
+"""Names that a topic can have."""
 
 import re
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_grou
 """Topics that coordinators keep their state in."""
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-"""KRaft's own log, which is no topic. A directory of this name is Apache Kafka's: ours are not kept there."""
+"""KRaft's own log, which is no topic. A directory of this name is Apache Kafka's: our topics are not kept there."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -32,7 +32,7 @@ def _problem(name: str) -> str | None:
 
 
 def metric_name(name: str) -> str:
-    """What metrics call the topic: they cannot tell '.' from '_'."""
+    """The topic's name in metrics, which cannot tell '.' from '_'."""
     return name.replace(".", "_")
 
 

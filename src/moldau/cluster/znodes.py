@@ -20,7 +20,8 @@ CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 PRODUCER_IDS = "/latest_producer_id_block"
 SUCCESSIONS = "/successions"
-"""Ours. Its version grows whenever a topic is deleted or a broker registers: a name may mean something else then."""
+"""Node of our own. Its version grows whenever a topic is deleted or a broker registers: a name may mean something else
+then."""
 WHOLE_CLUSTER = "<default>"
 
 PERSISTENT_PATHS = (
@@ -45,7 +46,7 @@ PERSISTENT_PATHS = (
 
 
 class MalformedNode(ValueError):
-    """The content of a node is not what any version of Kafka writes."""
+    """Error: the content of a node is not what any version of Kafka writes."""
 
 
 _TOPIC_ID = re.compile(rb'"topic_id" *: *"([A-Za-z0-9_-]*)"')
@@ -55,7 +56,7 @@ NO_STATE = PartitionImage(NO_LEADER, -1, (), (), -1)
 
 
 class LogEnd(NamedTuple):
-    """Where a log ends: its last leader epoch, and the offset after its last record."""
+    """The end of a log: its last leader epoch, and the offset after its last record."""
 
     leader_epoch: int
     end_offset: int
@@ -66,7 +67,7 @@ def topic_path(topic: str) -> str:
 
 
 def partitions_path(topic: str) -> str:
-    """The parent of a topic's partitions. Its data is a copy of what the topic's own node should be, with the id that
+    """The parent of a topic's partitions. Its data is a copy of the topic's own node as it should be, with the id that
     tools from before KIP-516 leave out there: they leave this node alone, and it goes with the topic."""
     return f"{TOPICS}/{topic}/partitions"
 
@@ -88,12 +89,13 @@ def broker_path(broker_id: int) -> str:
 
 
 def broker_config_path(entity: str) -> str:
-    """`entity` is a broker's id as text, or "" for the whole cluster."""
+    """The path of a broker's configuration; `entity` is the broker's id as text, or "" for the whole cluster."""
     return f"{BROKER_CONFIGS}/{entity or WHOLE_CLUSTER}"
 
 
 def group_config_path(group: str) -> str:
-    """Any text may name a group, also one with slashes or of dots alone, which ZooKeeper would not take."""
+    """The path of a group's configuration. Any text may name a group, also one with slashes or of dots alone, which
+    ZooKeeper would not take."""
     return f"{GROUP_CONFIGS}/{quote(group, safe='').replace('.', '%2E')}"
 
 
@@ -103,7 +105,7 @@ def parse_group_entity(entity: str) -> str:
 
 
 def id_text(id_: bytes) -> str:
-    """Sixteen bytes as Kafka writes them: 22 characters of base64url."""
+    """The text of sixteen bytes as Kafka writes them: 22 characters of base64url."""
     return base64.urlsafe_b64encode(id_).decode("ascii").rstrip("=")
 
 
@@ -151,7 +153,7 @@ def parse_topic(data: bytes) -> tuple[bytes | None, list[PartitionImage]]:
 def parse_topic_id(data: bytes) -> bytes:
     """The id in a topic's node; NO_TOPIC_ID where it has none. Raises MalformedNode.
 
-    It is looked for in the text: a large topic's replicas would take tens of milliseconds to read, for each change.
+    The id is looked for in the text: a large topic's replicas would take tens of milliseconds to read, for each change.
     """
     try:
         found = _TOPIC_ID.search(data)
@@ -195,7 +197,7 @@ def _broker_ids(values: Sequence[int]) -> tuple[int, ...]:
 
 
 def state_json(partition: PartitionImage, controller_epoch: int) -> bytes:
-    """By hand: a failover writes thousands of these."""
+    """The JSON of a state, written by hand: a failover writes thousands of these."""
     isr = ",".join(map(str, partition.isr))
     return (
         f'{{"controller_epoch":{controller_epoch},"leader":{partition.leader},"version":1,'
@@ -214,12 +216,12 @@ def parse_state(data: bytes, version: int) -> PartitionImage:
 
 
 def claims_json(claims: Mapping[int, LogEnd]) -> bytes:
-    """In place of a state that cannot be understood: where the logs of replicas end. No state itself."""
+    """The JSON with the log ends of replicas, in place of a state that cannot be understood. It is no state itself."""
     return _dump({"version": 1, "claims": {str(broker): list(end) for broker, end in claims.items()}})
 
 
 def parse_claims(data: bytes) -> dict[int, LogEnd]:
-    """By broker; nothing where nobody has claimed yet."""
+    """The log ends by broker; none where nobody has claimed yet."""
     try:
         claims: dict[str, list[int]] = json.loads(data)["claims"]
         return {int(broker): LogEnd(*_broker_ids(end)) for broker, end in claims.items()}
@@ -228,7 +230,7 @@ def parse_claims(data: bytes) -> dict[int, LogEnd]:
 
 
 def parse_controller_epoch(data: bytes) -> int:
-    """0 where it cannot be understood: the node's version fences, not the number."""
+    """The controller's epoch; 0 where it cannot be understood: the node's version fences, not the number."""
     return int(data) if data.isdigit() else 0
 
 
@@ -237,7 +239,7 @@ def config_json(configs: Mapping[str, str]) -> bytes:
 
 
 def parse_config(data: bytes) -> dict[str, str]:
-    """Settings by name; raises MalformedNode. Of tools before 0.9 numbers may be written as such."""
+    """Settings by name; raises MalformedNode. Tools before 0.9 may write numbers as such."""
     try:
         config = json.loads(data).get("config") or {} if data else {}
         return {str(name): str(value) for name, value in config.items()}
@@ -246,7 +248,7 @@ def parse_config(data: bytes) -> dict[str, str]:
 
 
 def broker_json(broker: BrokerInfo, now_ms: int) -> bytes:
-    """`host` and `port` repeat the first plain address, for tools from before `endpoints`."""
+    """The JSON of a broker; `host` and `port` repeat the first plain address, for tools from before `endpoints`."""
     plain = next((endpoint for endpoint in broker.endpoints if endpoint.security == "PLAINTEXT"), None)
     content: dict[str, Any] = {
         "features": {},
@@ -268,7 +270,7 @@ def broker_json(broker: BrokerInfo, now_ms: int) -> bytes:
 
 
 def parse_broker(broker_id: int, data: bytes, epoch: int) -> BrokerInfo:
-    """Raises MalformedNode."""
+    """The broker of a node. Raises MalformedNode."""
     try:
         content = json.loads(data)
         protocols: dict[str, str] = content.get("listener_security_protocol_map", {})
@@ -298,7 +300,8 @@ def _parse_endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
 
 
 def cluster_id_json(cluster_id: str, store_id: str) -> bytes:
-    """`store_id` tells this store from another one that was given the same cluster id; Kafka does not look at it."""
+    """The JSON of the cluster id; `store_id` tells this store from another one with the same cluster id, and Kafka does
+    not look at it."""
     return _dump({"version": "1", "id": cluster_id, "store": store_id})
 
 
@@ -307,7 +310,7 @@ def parse_cluster_id(data: bytes) -> str:
 
 
 def parse_store_id(data: bytes) -> str | None:
-    """None where Apache Kafka, or an earlier version of this broker, made the store."""
+    """The store's id; None where Apache Kafka, or an earlier version of this broker, made the store."""
     found = json.loads(data).get("store")
     return None if found is None else str(found)
 

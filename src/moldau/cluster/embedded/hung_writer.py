@@ -19,7 +19,7 @@ _LOCKS = Path("/proc/locks")
 _STOPPED = frozenset("Tt")
 """https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html"""
 _WAL_WRITE_LOCK_BYTE = 120
-"""Of the `-shm` file: https://www.sqlite.org/walformat.html, "WAL locks"."""
+"""Byte of the `-shm` file that is the write lock: https://www.sqlite.org/walformat.html, "WAL locks"."""
 
 
 def kill_if_it_is_stopped_with_the_write_lock(database: str, pid: int) -> None:
@@ -51,7 +51,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def _state(stat: str) -> str:
-    """The third field; the second one, in brackets, is a name that may have any character."""
+    """The third field of a stat line; the second one, in brackets, is a name that may have any character."""
     return stat.rpartition(")")[2].split()[0]
 
 

@@ -1,8 +1,8 @@
-"""A socket to every other session of the database: bytes say "look into the database", the end says "somebody left".
+"""Sockets to every other session of the database: a byte means "look into the database", the end means "somebody left".
 
-Law: a link only ever hints. What has changed stands in the change log, who is alive in the session files, so a byte
-that does not fit into a full buffer, or one too many, does no harm. The later of two sessions makes the connection:
-it finds the earlier one in the database, with a socket that was there before the row.
+Law: a link carries no facts. Changes stand in the change log, and the session files show who is alive, so a byte that
+does not fit into a full buffer, or one too many, does no harm. The later of two sessions makes the connection: it finds
+the earlier one in the database, with a socket that was there before the row.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ _READ_BYTES = 4096
 
 
 class Callbacks(NamedTuple):
-    """What a link can tell."""
+    """Callbacks for the events of a link."""
 
     poked: Callable[[], None]
-    """Somebody has committed something."""
+    """Called when another session has committed something."""
     joined: Callable[[], None]
     left: Callable[[], None]
 
@@ -37,7 +37,7 @@ class Links:
         self._callbacks = Callbacks(*[lambda: None] * 3)
 
     def connect(self, paths: Iterable[str]) -> None:
-        """Link with sessions that were there first. One that cannot be reached has died, or hears us later."""
+        """Link with sessions that were there first. A session that cannot be reached has died, or hears us later."""
         for path in paths:
             link = _unix_socket()
             try:
@@ -48,14 +48,14 @@ class Links:
                 self._add(link)
 
     def attach(self, loop: asyncio.AbstractEventLoop, callbacks: Callbacks) -> None:
-        """From now on call them in the loop."""
+        """Call `callbacks` in the loop from now on."""
         self._loop, self._callbacks = loop, callbacks
         loop.add_reader(self._listening, self._accept)
         for link in self._links:
             loop.add_reader(link, self._read, link)
 
     def poke(self) -> None:
-        """Tell all others that something was committed."""
+        """Send all others the byte that means that something was committed."""
         for link in self._links:
             _poke(link)
 

@@ -8,7 +8,8 @@ from moldau.cluster.embedded.sessions import Clock, Lease, LeaseKeeper, SessionD
 
 
 class Membership:
-    """Begins inside the transaction that begins the session: whoever sees the session's row finds these files."""
+    """Membership of one session. It begins inside the transaction that begins the session: with the row, others find
+    these files."""
 
     def __init__(self, directory: SessionDirectory, session: int, timeout_ns: int, clock: Clock) -> None:
         self._directory = directory
@@ -43,7 +44,7 @@ class Membership:
             self._sign_of_life = None
 
     def forget(self, sessions: Iterable[int]) -> None:
-        """Remove the files of sessions that have been ended."""
+        """Remove the files of sessions that have ended."""
         for session in sessions:
             self._directory.remove(session)
 

@@ -1,4 +1,4 @@
-"""Who is alive, told by files: `<database>-sessions/<session>.lock`, and a socket beside it.
+"""Sessions that are alive, shown by files: `<database>-sessions/<session>.lock`, and a socket beside it.
 
 Law: a session lives while its process holds the lock on its file (the kernel lets go of it however the process ends)
 and the time written into the file, on the clock that all processes of the machine share, has not passed. That time is
@@ -48,14 +48,14 @@ class SessionDirectory:
         return self._path / f"{session}.lock"
 
     def socket_path(self, session: int) -> str:
-        """Short enough for the kernel, however deep the directory lies."""
+        """The socket's path, short enough for the kernel, however deep the directory lies."""
         path = str(self._path / f"{session}.socket")
         if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX:
             return path
         return f"/proc/self/fd/{self._descriptor}/{session}.socket"
 
     def lease_until(self, session: int) -> int:
-        """When its lease runs out; PROCESS_GONE if nobody holds its lock."""
+        """The time at which the session's lease runs out; PROCESS_GONE if nobody holds its lock."""
         try:
             descriptor = os.open(self.lock_path(session), os.O_RDWR)
         except FileNotFoundError:
@@ -70,21 +70,22 @@ class SessionDirectory:
         return PROCESS_GONE
 
     def remove(self, session: int) -> None:
-        """The session has ended; its process, if it is there, finds that out from the database."""
+        """Remove the files of a session that has ended; its process, if it is there, finds that out from the
+        database."""
         for name in (f"{session}.lock", f"{session}.socket"):
             with suppress(FileNotFoundError):
                 os.unlink(self._path / name)
 
     def keep_only(self, sessions: Collection[int]) -> None:
-        """Inside a transaction: remove what processes left that died before their session had begun, or just after
-        it had ended."""
+        """Remove files of processes that died before their session had begun, or just after it had ended. Inside a
+        transaction."""
         for path in self._path.iterdir():
             if path.stem.isdigit() and int(path.stem) not in sessions:
                 path.unlink(missing_ok=True)
 
 
 class Lease:
-    """Our own session's lock and lease. May be renewed by any thread; `has_run_out` never waits."""
+    """Lock and lease of our own session. Any thread may renew it; `has_run_out` never waits."""
 
     def __init__(self, path: Path, timeout_ns: int, clock: Clock) -> None:
         self._clock = clock
@@ -102,11 +103,12 @@ class Lease:
         return self._until
 
     def has_run_out(self) -> bool:
-        """True means that others may have ended the session, and that they have not if its row is still there."""
+        """Whether others may have ended the session; they have not if its row is still there."""
         return self._clock() > self._until
 
     def renew(self, begins: int | None = None) -> bool:
-        """Let it begin anew, now or at `begins`; False if it has run out already, or may have while this was done."""
+        """Begin the lease anew, now or at `begins`; False if it has run out already, or may have while this was
+        done."""
         with self._lent():
             if self.has_run_out():
                 return False
@@ -127,7 +129,7 @@ class Lease:
             self._until = until
 
     def release(self) -> None:
-        """Let go of the lock; if a thread is writing just now, that thread does it then."""
+        """Let go of the lock; if a thread is writing just now, that thread does it afterwards."""
         self._is_released = True
         self._close_if_released()
 
@@ -163,7 +165,7 @@ class LeaseKeeper:
         threading.Thread(target=self._run, args=(lease_now,), name="metadata-lease", daemon=True).start()
 
     def note_life(self) -> None:
-        """The loop turns."""
+        """Note that the loop turns."""
         self._seen = self._clock()
 
     def end(self) -> None:

@@ -1,12 +1,11 @@
 """The metadata store of one machine: a SQLite file that any number of processes have open.
 
-Law: a session is a row that only transactions add and remove. Every write finds out in its own transaction whether
-the row is still there, every read before it whether it must be (embedded_sessions.py says how that is known without
-asking). Calls are `async`. A read costs some ten microseconds on the loop; a write waits for its sync in a thread
-(embedded_writer.py), and when another process is writing for that one's, for a bounded time. So a disk that is slow
-holds up who changes the metadata, and nobody else.
-Changes reach the listeners of other processes by way of a table and a byte on a socket; a process that died is noticed
-by its socket's end, one that hangs by its lease. Nothing is polled but the lease.
+Law: a session is a row that only transactions add and remove. Every write finds out in its own transaction whether the
+row is still there, every read before it whether it must be (`sessions.py` says how that is known without asking). Calls
+are `async`. A read costs some ten microseconds on the loop; a write waits for its sync in a thread (`writer.py`), and
+for another process that is writing, for a bounded time. So a slow disk holds up changes of the metadata, and nothing
+else. Changes reach the listeners of other processes through a table and a byte on a socket; a process that died is
+noticed by its socket's end, one that hangs by its lease. Nothing is polled but the lease.
 """
 
 import asyncio
@@ -44,14 +43,15 @@ T = TypeVar("T")
 
 SESSION_TIMEOUT_MS = 18_000
 WAIT_NS_MAX = 5_000_000_000
-"""How long a call waits for another process's transaction to end."""
+"""Time that a call waits for another process's transaction to end."""
 RETRY_SECONDS = 0.001
 RETRY_SECONDS_MAX = 0.1
 FAILED_RETRY_SECONDS = 1.0
 LOOKS_PER_LEASE = 3
-"""How often we look whether the others live."""
+"""Looks at the other sessions in the time of one lease."""
 SECOND_LOOKS = 7
-"""A dying process's socket may end a moment before its lock does: look again, each time after twice as long."""
+"""Looks after the end of a socket, each after twice as long: a dying process's socket may end a moment before its lock
+does."""
 HUNG_WRITER_NS = 500_000_000
 
 
@@ -60,16 +60,16 @@ class _Beginning(NamedTuple):
 
     session: int
     membership: Membership | None
-    seen_changes: int
+    last_change: int
 
 
 class _Written(NamedTuple):
-    """What a write came to."""
+    """Outcome of a write."""
 
     results: list[str | int | None]
     changed: list[str]
     alone: bool
-    """Without any other session there is no change log to read it from."""
+    """Whether there is no other session: then there is no entry in the change log to read the change from."""
 
 
 class EmbeddedStore:
@@ -83,11 +83,12 @@ class EmbeddedStore:
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         clock: Clock = time.monotonic_ns,
     ) -> None:
-        """Waits for others that start at the same time; raises StoreUnavailable. `durable=False` leaves writes in the
-        page cache and makes them on the loop: quicker, for tests."""
+        """Begin a session; waits for others that start at the same time, raises StoreUnavailable. `durable=False`
+        leaves writes in the page cache and makes them on the loop: quicker, for tests."""
         self._path = path
         self._timeout_ns = session_timeout_ms * 1_000_000
         self._clock = clock
+        # Only a sync makes a write slow: without one a thread and a second connection would cost more than they save.
         in_thread = durable and path != IN_MEMORY
         self._writer = Writer(Tree(path, durable=durable), in_thread=in_thread)
         self._tree = Tree(path, durable=durable) if in_thread else self._writer.tree
@@ -98,7 +99,7 @@ class EmbeddedStore:
         self._closed = False
         self._watches: list[tuple[str, Listener]] = []
         self._session_listeners: list[SessionListener] = []
-        self._seen_changes = 0
+        self._delivered_changes = 0
         self._lease_judgements_from = 0
         self._lock_awaited_since = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -130,7 +131,7 @@ class EmbeddedStore:
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         def read() -> list[Node | None]:
-            with self._tree.snapshot():
+            with self._tree.snapshot():  # or a commit of another process could fall between two of them
                 return [self._tree.get(path) for path in paths]
 
         return await self._read("/", read)
@@ -155,9 +156,9 @@ class EmbeddedStore:
 
     async def multi(self, operations: Sequence[Operation]) -> list[str | int | None]:
         async def write() -> list[str | int | None]:
-            await self._be_usable("/")
+            await self._be_usable("/")  # in the attempt, not before it: waiting for others may outlast the lease
             work = partial(self._write, self._session, operations)
-            return (await self._writer.do(work, self._told)).results
+            return (await self._writer.do(work, self._committed)).results
 
         async with self._own_turn():
             return await self._when_free("/", write)
@@ -176,12 +177,12 @@ class EmbeddedStore:
         async with self._own_turn():
             if self._closed:
                 raise SessionLost("/")
-            if self._state is not SessionState.LOST:
+            if self._state is not SessionState.LOST:  # another caller was quicker
                 return
             self._begun(await self._when_free("/", lambda: self._writer.do(self._begin_session)))
             self._report(SessionState.CONNECTED)
             self._attach(asyncio.get_running_loop())
-            self._notify_missed()
+            self._notify_missed()  # between the sessions nobody followed the change log
 
     async def close(self) -> None:
         async with self._own_turn():
@@ -201,14 +202,16 @@ class EmbeddedStore:
                 self._directory.close()
 
     def _close_trees(self, written: Tree) -> None:
-        """The last one of a file to be closed takes its write-ahead log into it, and syncs that."""
+        """Close both connections. The last one of a file to be closed takes its write-ahead log into it, and syncs
+        that."""
         self._tree.close()
         written.close()
 
     # Waiting for others
 
     def _start(self) -> None:
-        """Before there is a loop to wait in. A new file is switched to its log by one process while others look on."""
+        """Prepare the file and begin the session before there is a loop to wait in. One process switches a new file to
+        its log; others wait."""
         deadline = self._clock() + WAIT_NS_MAX
         tree = self._writer.tree
         self._at_start(tree.prepare, deadline)
@@ -227,7 +230,7 @@ class EmbeddedStore:
             time.sleep(RETRY_SECONDS)
 
     def _own_turn(self) -> asyncio.Lock:
-        """Writes of this process go first come, first served."""
+        """The lock by which writes of this process go first come, first served."""
         self._live_in(asyncio.get_running_loop())
         return self._turn
 
@@ -248,7 +251,7 @@ class EmbeddedStore:
                 self._lose()
                 raise
             except sqlite3.OperationalError as error:
-                deadline = deadline or self._clock() + WAIT_NS_MAX
+                deadline = deadline or self._clock() + WAIT_NS_MAX  # from the first obstacle on: a queue is no obstacle
                 if not is_busy(error) or self._clock() > deadline:
                     raise StoreUnavailable(path) from error
             except OSError as error:  # no descriptor or no memory, for one: that passes
@@ -260,7 +263,7 @@ class EmbeddedStore:
         return not self._closed and self._state is not SessionState.LOST and self._loop is not None
 
     def _in_loop(self, work: Callable[[], None], delay: float = RETRY_SECONDS) -> None:
-        """`work` as a callback: what stops it for now only delays it."""
+        """Do `work` as a callback; an obstacle that passes only delays it."""
         if not self._is_alive or self._loop is None:
             return
         try:
@@ -280,11 +283,13 @@ class EmbeddedStore:
                 others = tree.sessions()
                 if self._directory is not None:
                     self._directory.keep_only(others)
+                    # Inside the transaction: a row without its lock would look like a process that died.
                     membership = Membership(self._directory, session, self._timeout_ns, self._clock)
+                # A broker that comes back must find its old session's ephemeral nodes gone, or it could not register.
                 ended = self._overdue(others, membership)
                 tree.log(tree.end_sessions(ended))
                 tree.add_session(session, os.getpid())
-                seen_changes = tree.changes()
+                last_change = tree.changes()
         except BaseException:
             if membership is not None:
                 membership.leave()
@@ -292,10 +297,10 @@ class EmbeddedStore:
         if membership is not None:
             membership.forget(ended)
             membership.join(other for other in others if other not in ended)
-        return _Beginning(session, membership, seen_changes)
+        return _Beginning(session, membership, last_change)
 
     def _begun(self, beginning: _Beginning) -> None:
-        self._session, self._membership, self._seen_changes = beginning
+        self._session, self._membership, self._delivered_changes = beginning
         if self._membership is not None:
             self._membership.poke()
 
@@ -304,29 +309,29 @@ class EmbeddedStore:
             tree.log(tree.end_sessions([session]))
 
     def _live_in(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._loop is not loop:
+        if self._loop is not loop:  # made before there was a loop, or used from another one, as tests do
             self._loop = loop
             self._turn = asyncio.Lock()
             self._looking = None
             self._attach(loop)
 
     def _attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to listen to the others, and to keep the session alive."""
+        """Begin to listen to the other sessions, and to keep our own alive."""
         if self._membership is not None:
             poked = partial(self._in_loop, self._catch_up)
             self._membership.attach(loop, Callbacks(poked, self._look, self._look_for_the_dead))
             self._look()
 
     async def _be_usable(self, path: str) -> None:
-        """Return with a session that is there, unless a transaction finds out otherwise; raises SessionLost."""
+        """Return if the session is there, as far as can be known without a transaction; raises SessionLost."""
         self._live_in(asyncio.get_running_loop())
-        while self._may_be_lost():
+        while self._may_be_lost():  # again, if the new lease ran out while its transaction waited
             await self._make_sure()
         if self._state is SessionState.LOST or self._closed:
             raise SessionLost(path)
 
     def _may_be_lost(self) -> bool:
-        """Whether we have slept so long that others may have ended the session."""
+        """Whether this process has slept so long that others may have ended the session."""
         membership = self._membership
         return membership is not None and self._state is not SessionState.LOST and membership.has_run_out()
 
@@ -370,10 +375,10 @@ class EmbeddedStore:
     # The others
 
     def _look(self) -> None:
-        """After ourselves and the others, in a task of which there is one at most."""
+        """Look after our own session and the others, in a task of which there is one at most."""
         if not self._is_alive or self._loop is None:
             return
-        if self._looking is not None:
+        if self._looking is not None:  # it may have passed by what there is to see now
             self._must_look_again = True
             return
         self._looking = self._loop.create_task(self._look_until_done())
@@ -384,7 +389,7 @@ class EmbeddedStore:
             self._looking = None
 
     async def _look_until_done(self) -> None:
-        """What stops it for now only delays it."""
+        """Look until nothing is left to do; an obstacle that passes only delays it."""
         delay = RETRY_SECONDS
         while self._is_alive:
             self._must_look_again = False
@@ -400,7 +405,7 @@ class EmbeddedStore:
                 return
 
     async def _keep_alive(self) -> None:
-        """Make sure of our lease, look after those of the others, come again in time."""
+        """Make sure of our lease, look after the leases of the others, come again in time."""
         membership = self._membership
         if membership is None:
             return
@@ -414,7 +419,7 @@ class EmbeddedStore:
                 self._come_again(membership)
 
     def _come_again(self, membership: Membership) -> None:
-        """Whatever goes wrong: without the next time the lease would run out."""
+        """Plan the next look, also after an error: without it the lease would run out."""
         now = self._clock()
         due = now + self._timeout_ns // LOOKS_PER_LEASE
         with suppress(sqlite3.Error, OSError):
@@ -427,7 +432,7 @@ class EmbeddedStore:
             self._tick = self._loop.call_later((due - now) / 1e9 + RETRY_SECONDS, self._look)
 
     def _look_for_the_dead(self, looks: int = 0) -> None:
-        """Somebody left, perhaps in the middle of telling us something."""
+        """Look several times, as a session has left, perhaps in the middle of a message to us."""
         self._look()
         if looks < SECOND_LOOKS and self._loop is not None:
             self._loop.call_later(RETRY_SECONDS * 2**looks, self._look_for_the_dead, looks + 1)
@@ -435,7 +440,7 @@ class EmbeddedStore:
     async def _end_overdue(self) -> None:
         """End the sessions of processes that died or hang."""
         others = self._tree.sessions()
-        if not self._overdue(others, self._membership):
+        if not self._overdue(others, self._membership):  # a read is enough nearly always: no write lock, no sync
             self._lock_awaited_since = 0
             return
         try:
@@ -448,7 +453,7 @@ class EmbeddedStore:
     def _end_others(self, session: int, membership: Membership | None, tree: Tree) -> list[int]:
         with tree.transaction():
             _require(session, others := tree.sessions())
-            ended = self._overdue(others, membership)
+            ended = self._overdue(others, membership)  # again: a lease may have been renewed before we had the lock
             tree.log(tree.end_sessions(ended))
         return ended
 
@@ -456,10 +461,10 @@ class EmbeddedStore:
         if ended and self._membership is not None:
             log.info("sessions %s ended: their processes died or hang", ended)
             self._membership.forget(ended)
-            self._tell_others()
+            self._announce()
 
     def _overdue(self, sessions: dict[int, int], membership: Membership | None) -> list[int]:
-        """Those of `sessions` that nobody keeps alive any more."""
+        """The sessions among `sessions` that nobody keeps alive any more."""
         if membership is None:
             return []
         now = self._clock()
@@ -468,8 +473,8 @@ class EmbeddedStore:
         return [o for o, until in leases.items() if until == PROCESS_GONE or (trusts_leases and until < now)]
 
     def _stop_hung_writer(self, sessions: dict[int, int]) -> None:
-        """A process that was stopped inside a transaction keeps all others from writing: after its lease, it has to
-        go. One that waits for its disk does not."""
+        """Kill a process that was stopped inside a transaction, once its lease has run out: it keeps all others from
+        writing. A process that waits for its disk is left alone."""
         now = self._clock()
         self._lock_awaited_since = self._lock_awaited_since or now
         if now - self._lock_awaited_since > HUNG_WRITER_NS:
@@ -484,32 +489,32 @@ class EmbeddedStore:
             _require(session, sessions)
             results, changed = tree.apply(operations, session)
             alone = len(sessions) == 1
-            if not alone:
+            if not alone:  # the log is for others; with none of them a write costs a row less
                 tree.log(changed)
         return _Written(results, changed, alone)
 
-    def _told(self, written: _Written) -> None:
-        self._tell_others()
+    def _committed(self, written: _Written) -> None:
+        self._announce()
         if written.alone:
             self._notify(written.changed)
 
-    def _tell_others(self) -> None:
-        """After a commit: it stands, whatever happens here."""
+    def _announce(self) -> None:
+        """Announce a commit to the other sessions and to our own listeners; an error here does not undo it."""
         if self._membership is not None:
             self._membership.poke()
         self._in_loop(self._deliver)
 
     def _catch_up(self) -> None:
-        """Somebody has committed something; it may have been our end."""
+        """Deliver the changes that others committed; raises SessionLost if one of them ended our session."""
         if not self._tree.has_session(self._session):
             raise SessionLost("/")
         self._deliver()
 
     def _deliver(self) -> None:
-        news = self._tree.news(self._seen_changes)
-        self._seen_changes = news.number
-        if news.complete:
-            self._notify(news.paths)
+        logged = self._tree.changes_since(self._delivered_changes)
+        self._delivered_changes = logged.number
+        if logged.complete:
+            self._notify(logged.paths)
         else:
             self._notify_missed()
 
@@ -530,7 +535,7 @@ def _require(session: int, sessions: dict[int, int]) -> None:
 
 
 def _pause(error: Exception, delay: float) -> float:
-    """How long to wait before the next attempt."""
+    """Seconds to wait before the next attempt."""
     if is_busy(error):
         return delay
     log.warning("the metadata store cannot be read or written: %s", error)

@@ -1,8 +1,8 @@
 """The tree in its SQLite file: rows and transactions, nothing of locks, sockets or time.
 
-Law: whoever changes something does it inside `transaction`, which begins with SQLite's write lock and therefore sees
-every change before it and no change beside it. Nothing here waits: when another process has the lock, sqlite3's error
-passes through, and `is_busy` tells it from others. Schema changes go through `PRAGMA user_version`.
+Law: every change is made inside `transaction`, which begins with SQLite's write lock and therefore sees every change
+before it and no change beside it. Nothing here waits: when another process has the lock, sqlite3's error passes
+through, and `is_busy` tells it from others. Schema changes go through `PRAGMA user_version`.
 """
 
 import os
@@ -60,7 +60,7 @@ CREATE TABLE change (
 INSERT INTO counter VALUES ('change', 0);
 """
 _MIGRATIONS = (_FIRST_SCHEMA, _SEVERAL_PROCESSES)
-"""What leads from each schema version to the next one."""
+"""Scripts that lead from each schema version to the next one."""
 
 
 def is_busy(error: Exception) -> bool:
@@ -68,13 +68,13 @@ def is_busy(error: Exception) -> bool:
     return isinstance(error, sqlite3.OperationalError) and (error.sqlite_errorcode & 0xFF) in _BUSY_CODES
 
 
-class News(NamedTuple):
-    """What the change log says since some number."""
+class LoggedChanges(NamedTuple):
+    """The entries of the change log since some number."""
 
     number: int
     paths: list[str]
     complete: bool
-    """False when the log has been trimmed in between: any path may have changed."""
+    """Whether nothing is missing. False when the log has been trimmed in between: any path may have changed."""
 
 
 class Tree:
@@ -88,7 +88,7 @@ class Tree:
         self._changed: list[str] = []
 
     def prepare(self) -> None:
-        """Switch to the write-ahead log and bring the schema up to date; can be repeated when it was busy."""
+        """Switch to the write-ahead log and bring the schema up to date; can be repeated after a busy error."""
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_MAX}")
         self._database.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'OFF'}")
@@ -118,7 +118,7 @@ class Tree:
         return Node(*row) if row else None
 
     def children(self, path: str) -> list[str]:
-        """Raises NoNode."""
+        """The names of the children. Raises NoNode."""
         if self.get(path) is None:
             raise NoNode(path)
         rows = self._database.execute("SELECT path FROM node WHERE parent = ? ORDER BY path", (path,))
@@ -126,14 +126,15 @@ class Tree:
         return [child[start:] for (child,) in rows]
 
     def apply(self, operations: Sequence[Operation], session: int) -> tuple[list[str | int | None], list[str]]:
-        """Inside a transaction: each operation's result, and the changed paths in order. Raises StoreError."""
+        """Apply operations inside a transaction: each one's result, and the changed paths in order. Raises
+        StoreError."""
         self._changed = []
         transaction = self._next("transaction")
         results = [self._apply(operation, transaction, session) for operation in operations]
         return results, self._changed
 
     def log(self, changed: Sequence[str]) -> None:
-        """Inside the transaction that made these changes: leave word for the other sessions."""
+        """Log changes for the other sessions, inside the transaction that made them."""
         if not changed:
             return
         number = self._next("change", len(changed))
@@ -142,35 +143,35 @@ class Tree:
         self._database.execute("DELETE FROM change WHERE number <= ?", (number - CHANGES_MAX,))
 
     def changes(self) -> int:
-        """The number up to which the log goes."""
+        """The number of the last entry in the change log."""
         (number,) = self._database.execute("SELECT value FROM counter WHERE name = 'change'").fetchone()
         return int(number)
 
-    def news(self, since: int) -> News:
-        """What was logged after the number `since`."""
+    def changes_since(self, since: int) -> LoggedChanges:
+        """The changes that were logged after the number `since`."""
         select = "SELECT number, before, paths FROM change WHERE number > ? ORDER BY number"
         rows = self._database.execute(select, (since,)).fetchall()
         if not rows:
-            return News(since, [], True)
+            return LoggedChanges(since, [], True)
         paths = [path for _number, _before, blob in rows for path in blob.decode().split("\0")]
-        return News(rows[-1][0], paths, rows[0][1] <= since)
+        return LoggedChanges(rows[-1][0], paths, rows[0][1] <= since)
 
     def sessions(self) -> dict[int, int]:
-        """The process of every session that lives."""
+        """The processes of all live sessions, by session."""
         return dict(self._database.execute("SELECT id, pid FROM session ORDER BY id").fetchall())
 
     def has_session(self, session: int) -> bool:
         return self._database.execute("SELECT 1 FROM session WHERE id = ?", (session,)).fetchone() is not None
 
     def next_session(self) -> int:
-        """Inside a transaction: a number that no session had before."""
+        """A number that no session had before. Inside a transaction."""
         return self._next("session")
 
     def add_session(self, session: int, pid: int) -> None:
         self._database.execute("INSERT INTO session VALUES (?, ?)", (session, pid))
 
     def end_sessions(self, sessions: Iterable[int]) -> list[str]:
-        """Inside a transaction: remove them with their ephemeral nodes, whose paths it returns."""
+        """Remove sessions with their ephemeral nodes, whose paths it returns. Inside a transaction."""
         gone: list[str] = []
         for session in sessions:
             rows = self._database.execute("DELETE FROM node WHERE session = ? RETURNING path", (session,)).fetchall()
@@ -245,7 +246,7 @@ class Tree:
 
 
 class _Transaction:
-    """Commit at the end of the block, roll back if it raises."""
+    """Block that commits at its end, and rolls back if it raises."""
 
     def __init__(self, database: sqlite3.Connection, begin: str) -> None:
         self._database = database
@@ -270,13 +271,14 @@ class _Transaction:
 
 
 def _create_private(path: str) -> None:
-    """The tree may hold credentials. An existing file keeps its mode, and SQLite gives its side files the same one."""
+    """Create the file for its owner alone, as the tree may hold credentials. An existing file keeps its mode, and
+    SQLite gives its side files the same one."""
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _statements(script: str) -> list[str]:
-    """`executescript` would commit the transaction around it."""
+    """The single statements of a script: `executescript` would commit the transaction around it."""
     found, statement = [], ""
     for line in script.splitlines(keepends=True):
         statement += line

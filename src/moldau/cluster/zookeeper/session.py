@@ -42,7 +42,8 @@ Request = Any
 """One of kazoo's request tuples, or one of those below."""
 
 REQUEST_BYTES_MAX = (1 << 20) - 1024
-"""An ensemble cuts the connection at a larger request (its `jute.maxbuffer`, 1 MiB less one byte unless set)."""
+"""Bytes of a request: at a larger one an ensemble cuts the connection (its `jute.maxbuffer`, 1 MiB less one byte unless
+set)."""
 
 _SEND_BYTES = 1 << 16
 _RECEIVE_BYTES = 1 << 16
@@ -54,7 +55,7 @@ _request_header = struct.Struct("!iii")
 
 
 class WatchRequest(NamedTuple):
-    """About a watch that lasts as long as the connection; kazoo does not know these requests."""
+    """Request about a watch that lasts as long as the connection; kazoo does not know these requests."""
 
     path: str
     type: int
@@ -69,12 +70,12 @@ class WatchRequest(NamedTuple):
 
 
 def add_watch(path: str) -> WatchRequest:
-    """Tell of every change of the node and of everything below it."""
+    """A request for a watch on every change of the node and of everything below it."""
     return WatchRequest(path, _ADD_WATCH, _PERSISTENT_RECURSIVE)
 
 
 def remove_watch(path: str) -> WatchRequest:
-    """End what `add_watch` began."""
+    """A request that ends the watch of `add_watch`."""
     return WatchRequest(path, _REMOVE_WATCHES, _OF_ANY_KIND)
 
 
@@ -96,14 +97,14 @@ class Prepared(NamedTuple):
 
 
 class Credentials(NamedTuple):
-    """What lets a new connection go on with a session."""
+    """Credentials with which a new connection goes on with a session."""
 
     session_id: int
     password: bytes
 
 
 class Inbox:
-    """What the thread has for the loop, in order; one wake-up of the loop for many things."""
+    """Queue from the thread to the loop, in order; one wake-up of the loop for many actions."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -111,7 +112,7 @@ class Inbox:
         self._woken = False
 
     def put(self, action: Callable[[], None]) -> None:
-        """Called in the thread."""
+        """Add an action. Called in the thread."""
         self._actions.append(action)
         if not self._woken:
             self._woken = True
@@ -147,7 +148,7 @@ class Call:
             self.future.set_result(value)
 
     def fail(self, error: Exception) -> None:
-        """Called in the loop."""
+        """Fail the call. Called in the loop."""
         self._under_way.discard(self)
         if not self.future.done():
             self.future.set_exception(error)
@@ -163,7 +164,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         pass
 
     def create_connection(self, *args: Any, **options: Any) -> Any:
-        """Kazoo would wait the whole session's time for one member that is cut off."""
+        """A connection to one member, given up after a part of the session's time: kazoo would wait all of it."""
         options["timeout"] = options["timeout"] / 3
         return super().create_connection(*args, **options)
 
@@ -185,7 +186,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         self._woken = False
 
     def wake(self) -> None:
-        """There is something in the client's queue. Never more than one byte under way: a full pipe would block."""
+        """Wake the thread, as something is in the client's queue. Never more than one byte under way: a full pipe would
+        block."""
         if not self._woken and self._write_sock is not None:
             self._woken = True
             self._write_sock.send(b"\0")
@@ -202,7 +204,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         return result
 
     def _drop_unanswered(self) -> None:
-        """What was sent on a connection before this one gets no answer. Kazoo forgets it in most ways to lose one."""
+        """Fail requests of a connection before this one, which get no answer. Kazoo forgets them in most ways to lose
+        one."""
         pending = self.client._pending
         while pending:
             _, call, _ = pending.popleft()
@@ -238,7 +241,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
         return _request_header.pack(len(body) + 8, xid, request.type) + body
 
     def _read_socket(self, _read_timeout: float) -> Any:
-        """Every message that has arrived; kazoo wants to know if one was the answer to closing."""
+        """Read every message that has arrived; kazoo wants to know if one was the answer to closing."""
         with self._socket_error_handling():
             try:
                 chunk = self._socket.recv(_RECEIVE_BYTES)
@@ -286,7 +289,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo has no type
 
 
 class ZooKeeperSession:
-    """From the first connection to the loss of the session. Paths are the ensemble's own, without a chroot.
+    """A session, from the first connection to its loss. Paths are the ensemble's own, without a chroot.
 
     `on_state` hears kazoo's SUSPENDED, CONNECTED and, once and last, LOST; `on_change` the path of a watch event.
     """
@@ -299,12 +302,12 @@ class ZooKeeperSession:
         on_change: Callable[[str], None],
         resumed: Credentials | None = None,
     ) -> None:
-        """`resumed` goes on with that session if the ensemble still knows it; otherwise it begins a new one."""
+        """Begin a session; `resumed` goes on with that one if the ensemble still knows it."""
         self._loop = asyncio.get_running_loop()
         self._inbox = Inbox(self._loop)
         self._on_state = on_state
         self._calls: set[Call] = set()
-        self._settled = asyncio.Event()
+        self._decided = asyncio.Event()
         self._ended = asyncio.Event()
         self._clock_check: asyncio.TimerHandle | None = None
         self._lost = False
@@ -318,24 +321,25 @@ class ZooKeeperSession:
 
     @property
     def session_id(self) -> int:
-        """0 before the first connection."""
+        """The session's id; 0 before the first connection."""
         return self._connection.credentials.session_id
 
     @property
     def lost(self) -> bool:
-        """By the ensemble's word or by our clock. The latter is true at once when a stopped process wakes up."""
-        return self._lost or (self._settled.is_set() and self._time_left() <= 0)
+        """Whether the session is lost, by the ensemble's word or by our clock. The latter is true at once when a
+        stopped process wakes up."""
+        return self._lost or (self._decided.is_set() and self._time_left() <= 0)
 
     @property
     def left_behind(self) -> Credentials | None:
-        """What may still live at the ensemble after the session was lost by our clock."""
+        """The session that may still live at the ensemble after it was lost by our clock."""
         return None if self._expired else self._connection.credentials
 
     async def connected(self, timeout_s: float) -> bool:
         """Whether the first connection came about in time."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._settled.wait(), timeout_s)
-        return self._settled.is_set() and not self._lost
+            await asyncio.wait_for(self._decided.wait(), timeout_s)
+        return self._decided.is_set() and not self._lost
 
     async def ended(self) -> None:
         """Return when nothing of a lost session runs here any more."""
@@ -372,18 +376,18 @@ class ZooKeeperSession:
 
     def _end(self) -> None:
         self._lost = True
-        self._settled.set()
+        self._decided.set()
         if self._clock_check is not None:
             self._clock_check.cancel()
         for call in tuple(self._calls):
             call.fail(SessionExpiredError())
 
     def _stop_client_later(self) -> None:
-        """Where nobody answers, the thread may be some seconds from noticing."""
+        """Stop the client in another thread: where nobody answers, it may be some seconds from noticing."""
         threading.Thread(target=self._stop_client, name="zookeeper-end", daemon=True).start()
 
     def _stop_client(self) -> None:
-        """In any other thread than the loop's: it waits."""
+        """Stop the client. In any other thread than the loop's, as it waits."""
         try:
             self._client.stop()
             self._connection.stop()
@@ -392,7 +396,7 @@ class ZooKeeperSession:
             self._inbox.put(self._ended.set)
 
     def _note_state(self, state: str) -> None:
-        """In the thread."""
+        """Note kazoo's state. Called in the thread."""
         if state == KazooState.LOST:
             self._client._stopped.set()  # kazoo would begin a new session by itself
         self._inbox.put(partial(self._take_state, state))
@@ -405,8 +409,8 @@ class ZooKeeperSession:
             self._expired = True
             self.give_up()
             return
-        if not self._settled.is_set():
-            self._settled.set()
+        if not self._decided.is_set():
+            self._decided.set()
             self._check_clock()
         self._on_state(state)
 

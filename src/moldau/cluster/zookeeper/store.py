@@ -80,7 +80,7 @@ _NOT_THE_CAUSE = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistenc
 
 
 class RequestTooLarge(StoreError):
-    """More than an ensemble reads as one request: split the `multi`. Nothing of it was sent."""
+    """Error: more than an ensemble reads as one request. Split the `multi`; nothing of it was sent."""
 
 
 class ZooKeeperStore:
@@ -223,7 +223,7 @@ class ZooKeeperStore:
         return session
 
     async def _read(self, wanted: Sequence[Request]) -> list[Any]:
-        """Answers or the ensemble's errors. All are on the way at once."""
+        """Answers or the ensemble's errors. All requests are on the way at once."""
         path = wanted[0].path if wanted else "/"
         while True:
             answers = await _outcomes((await self._live(path)).start(wanted))
@@ -290,7 +290,7 @@ class ZooKeeperStore:
         return session
 
     async def _close_left_behind(self, lost: ZooKeeperSession, deadline: float) -> None:
-        """End at the ensemble what our clock has given up, and its ephemeral nodes with it."""
+        """End a session at the ensemble that our clock has given up, and its ephemeral nodes with it."""
         await lost.ended()  # two connections would take the session from each other
         session = await self._connected_session(deadline, self._left_behind)
         await session.close()
@@ -342,14 +342,15 @@ class ZooKeeperStore:
         return any(watched == path for watched, _listener in self._watches)
 
     def _send_watch(self, request: WatchRequest) -> None:
-        """Nobody waits for it: should the connection end first, the next one begins with all watches."""
+        """Send a watch without waiting for the answer: should the connection end first, the next one begins with all
+        watches."""
         if self._session is not None:
             (call,) = self._session.start([request])
             call.future.add_done_callback(_log_refusal)
 
     def _watch_again(self, session: ZooKeeperSession, is_first: bool = False) -> "asyncio.Future[list[Any]]":
-        """Done when all watches are there and the listeners have been called, or when the connection is gone again.
-        Before the first session nothing was read, so there is nothing to read again."""
+        """A future that is done when all watches are there and the listeners have been called, or when the connection
+        is gone again. Before the first session nothing was read, so there is nothing to read again."""
         paths = dict.fromkeys(path for path, _listener in self._watches)
         calls = session.start([add_watch(self._full(path)) for path in paths])
         for call in calls:
@@ -378,7 +379,7 @@ def _outcomes(calls: Iterable[Call]) -> "asyncio.Future[list[Any]]":
 
 
 def _log_refusal(watching: "asyncio.Future[Any]") -> None:
-    """A watch fails with its connection, which is told elsewhere, or because the ensemble does not know it."""
+    """Log a watch that the ensemble refuses; one that fails with its connection is reported elsewhere."""
     error = None if watching.cancelled() else watching.exception()
     if error is not None and type(error) not in _ERRORS and not isinstance(error, kazoo_errors.NoWatcherError):
         _log.error("the ensemble refuses to watch (it must be ZooKeeper 3.6 or newer): %r", error)
