@@ -33,15 +33,15 @@ WRONG = frozenset(
         ErrorCode.CORRUPT_MESSAGE,
     }
 )
-"""What no fault excuses: this producer always sends the next record, or the last one again."""
+"""Errors that no fault excuses: this producer always sends the next record, or the last one again."""
 
 
 class Refused(Exception):
-    """To be tried again."""
+    """Error: the record is to be sent again."""
 
 
 class CarefulSender(Sender):
-    """With nothing but a socket."""
+    """Sender with nothing but a socket."""
 
     def __init__(self, name: str, bootstrap: str, partitions: Sequence[Name], seed: int) -> None:
         super().__init__(name, partitions, seed)
@@ -82,7 +82,7 @@ class CarefulSender(Sender):
             time.sleep(AGAIN_S)
 
     def _produce(self, partition: Name, batch: bytes) -> int:
-        """The offset that the batch got."""
+        """Send a batch; returns the offset that it got."""
         data = [PartitionProduceData(index=partition.partition, records=batch)]
         topic = TopicProduceData(name=partition.topic, partition_data=data)
         request = ProduceRequest(acks=ACKS_ALL, timeout_ms=int(ANSWER_S * 1000), topic_data=[topic])

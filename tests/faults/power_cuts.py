@@ -65,7 +65,7 @@ PROPERTIES = {
 
 
 class Acknowledged(NamedTuple):
-    """A record, and where it is said to be."""
+    """A record, and its offset by the acknowledgement."""
 
     partition: TopicPartition
     offset: int
@@ -73,7 +73,7 @@ class Acknowledged(NamedTuple):
 
 
 class Ledger:
-    """What was acknowledged until the power went."""
+    """Records that were acknowledged until the power went."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -95,7 +95,7 @@ class Ledger:
 
 
 class Sender:
-    """Sends batches one after the other, each once; what becomes of those without an answer is nobody's business."""
+    """Sender of batches one after the other, each once; nobody cares for batches without an answer."""
 
     def __init__(self, name: str, bootstrap: str, ledger: Ledger, seed: int) -> None:
         self._name = name
@@ -116,7 +116,7 @@ class Sender:
         self._thread.join()
 
     def abandon(self) -> None:
-        """Its connections are dead."""
+        """Give up the connections, which are dead."""
         self._stopping.set()
         for connection in list(self._connections.values()):
             with suppress(OSError):
@@ -181,7 +181,7 @@ class Sender:
 
 
 class Machine:
-    """Three brokers, and what happens to their disks."""
+    """Three brokers and their disks."""
 
     def __init__(self, root: Path, chance: random.Random) -> None:
         self._root = root / "now"
@@ -214,7 +214,7 @@ class Machine:
             self._cluster.kill(number)
 
     def round(self, *, wipe: bool) -> list[str]:
-        """Load, trouble, cut, return; what was wrong."""
+        """Run one round: load, trouble, cut, return; returns the violations."""
         self._rounds += 1
         self._ledger.open()
         senders = [
@@ -236,7 +236,7 @@ class Machine:
         return self._cluster.bootstrap
 
     def _trouble(self) -> None:
-        """Now and then a broker goes, shortly before the power does, and may be back by then."""
+        """Hurt a broker now and then, shortly before the power goes; it may be back by then."""
         if self._chance.random() < 0.5:
             return
         number = self._chance.randint(1, BROKERS)
@@ -263,7 +263,7 @@ class Machine:
             sender.stop()
 
     def _disk_to_lose(self) -> int | None:
-        """Of a broker that is nowhere the only one in sync: what only one disk has is gone with it."""
+        """A broker that is nowhere the only one in sync: records that only one disk has are gone with it."""
         with closing(sqlite3.connect(self._left / STORE_FILE)) as store:
             rows = store.execute("SELECT data FROM node WHERE path LIKE '/brokers/topics/%/state'").fetchall()
         states = [json.loads(data) for (data,) in rows]
@@ -303,7 +303,7 @@ class Machine:
         return self._cluster.brokers[1].image.partition(*name)
 
     def _is_whole(self) -> list[str]:
-        """What is missing."""
+        """Partitions without a leader or with a replica out of sync, one line each."""
         return [complaint for name in self._names for complaint in self._not_whole(name)]
 
     def _not_whole(self, name: TopicPartition) -> Iterator[str]:
@@ -358,7 +358,7 @@ def _records_of(log: Log) -> dict[int, bytes]:
 
 
 def copy_store(source: Path, target: Path) -> None:
-    """As the last transaction left it."""
+    """Copy the store as the last transaction left it."""
     with closing(sqlite3.connect(source)) as database, closing(sqlite3.connect(target)) as copy:
         database.backup(copy)
 
@@ -375,7 +375,8 @@ def machine(chance: random.Random) -> Iterator[Machine]:
 
 
 def run(seed: int, cuts: int, wiped: int, say: Callable[[str], None] = lambda _: None) -> list[str]:
-    """So many cuts, then so many with a disk that is empty afterwards; what was wrong in the first that failed."""
+    """Make so many cuts, then so many with a disk that is empty afterwards; returns the violations of the first that
+    failed."""
     chance = random.Random(seed)
     kinds = [False] * cuts + [True] * wiped
     acknowledged, disks, leaders = 0, 0, 0

@@ -15,7 +15,7 @@ from moldau.core.files import Buffer, DirectoryLock, File
 from moldau.core.real_files import RealFiles
 
 SYNC_S_MAX = 0.004
-"""A sync takes up to so long: the more happens meanwhile, the more is tried."""
+"""Longest time of a sync, in seconds: the more happens meanwhile, the more is tried."""
 
 
 class FileNode:
@@ -34,7 +34,7 @@ class FileNode:
         return os.pread(self.descriptor, os.fstat(self.descriptor).st_size, 0)
 
     def is_truncated(self, size: int) -> None:
-        """Until the next sync the disk may have it as it was."""
+        """Note a truncation: until the next sync the disk may have the file as it was."""
         self.truncations += 1
         if size < self.synced_size:
             if self.before_truncation is None:
@@ -125,16 +125,16 @@ class RecordedDisk:
         self._top = DirectoryNode()
 
     def take_time(self) -> None:
-        """As a sync does."""
+        """Take as long as a sync does."""
         time.sleep(self._chance.uniform(0, SYNC_S_MAX))
 
     def is_as_found(self) -> None:
-        """Everything that is there now is on the disk."""
+        """Take everything that is there now as synced."""
         with self.power:
             self._top = _found(self._root)
 
     def what_is_left(self, name: str, target: Path, chance: Random) -> None:
-        """What a power cut now would leave of a directory of the root."""
+        """Write the rest that a power cut now would leave of a directory of the root."""
         node = self._top.names[name]
         assert isinstance(node, DirectoryNode)
         node.what_is_left(target, chance)
@@ -213,7 +213,7 @@ class RecordedDisk:
         return self._inner.room(directory)
 
     def allocate(self, path: str, size: int) -> None:
-        """The ballast means nothing, and nobody looks for it after a power cut."""
+        """Do nothing: the ballast means nothing, and nobody looks for it after a power cut."""
 
     def lock(self, path: str) -> DirectoryLock | None:
         return self._inner.lock(path)

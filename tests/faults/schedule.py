@@ -35,7 +35,7 @@ from tests.zookeeper_ensemble import Ensemble, running_ensemble
 BROKERS = 3
 SOLID, MOVING = "solid", "moving"
 CAREFUL = "anna"
-"""Sends by hand, and never in a new epoch what may be there already."""
+"""Name of the producer that sends by hand, and never in a new epoch a record that may be there already."""
 PARTITIONS = {SOLID: 4, MOVING: 2}
 SESSION_TIMEOUT_MS = 2_500
 LIVENESS_BOUND_S = 20.0
@@ -60,7 +60,7 @@ EXPECTED_ERRORS = ("session with the metadata store is lost",)
 
 
 class Schedule:
-    """A cluster, its clients, and what is done to them."""
+    """A cluster, its clients, and the faults they meet."""
 
     def __init__(self, seed: int, directory: Path, ensemble: Ensemble | None) -> None:
         self.seed = seed
@@ -77,7 +77,7 @@ class Schedule:
         ]
 
     def run(self, seconds: float) -> list[str]:
-        """What was wrong; empty if nothing was."""
+        """Run the schedule; returns the violations."""
         with ExitStack() as stack:
             stack.callback(self._links.close)
             stack.enter_context(self._cluster)
@@ -154,7 +154,7 @@ class Schedule:
             trouble.mend()
 
     def _await_life(self, after: str, senders: Sequence[Sender]) -> None:
-        """Every producer is answered by every partition for a record that it sends from now on."""
+        """Wait until every partition has answered every producer for a record that it sends from now on."""
         begun = time.monotonic()
         while any(sender.acknowledged_since(begun) != set(self._partitions) for sender in senders):
             if time.monotonic() > begun + RECOVERY_S:
@@ -168,7 +168,7 @@ class Schedule:
         _say(f"      alive after {taken:.2f} s")
 
     def _some_leader(self) -> int:
-        """Of any partition of ours that has one."""
+        """The leader of any partition of ours that has one."""
         states = self._watcher.now()
         leaders = [states[name].leader for name in self._partitions if name in states and states[name].leader >= 0]
         return self._chance.choice(leaders or [1])
@@ -191,7 +191,7 @@ class Schedule:
     # --- the end
 
     def _settle(self, clients: Sequence[Sender | Reader | Member]) -> list[str]:
-        """Producers finish, every ISR is whole, readers have read everything."""
+        """Let producers finish, every ISR be whole, and readers read everything; returns the violations."""
         for number in self._cluster.brokers:
             if not self._cluster[number].is_running:
                 self._cluster[number].start()
@@ -252,7 +252,8 @@ class Schedule:
         return wrong
 
     def _errors_in_logs(self) -> list[str]:
-        """Nothing that happened here is a reason for an exception, or for an error that was not asked for."""
+        """Errors in the brokers' logs: no fault here is a reason for an exception, or for an error that was not asked
+        for."""
         return [
             f"broker {number} logged: {line}"
             for number, broker in self._cluster.brokers.items()
@@ -263,7 +264,7 @@ class Schedule:
 
 
 def _known_to(bootstrap: str) -> int:
-    """How many brokers this one knows of. With a client of its own: one that knows others may ask those."""
+    """The number of brokers that this one knows. With a client of its own: one that knows others may ask those."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     return len(admin.list_topics(timeout=RECOVERY_S).brokers)
 
@@ -303,7 +304,7 @@ def _say(line: str) -> None:
 
 
 def run_schedule(seed: int, seconds: float, ensemble: Ensemble | None = None, keep: Path | None = None) -> list[str]:
-    """Print the seed, run, and say what was wrong. The files of a run that went wrong are kept in `keep`."""
+    """Print the seed and run; returns the violations. The files of a run that went wrong are kept in `keep`."""
     again = f"--seed {seed} --seconds {seconds:g}{' --zookeeper' if ensemble is not None else ''}"
     _say(f"seed {seed}: python -m tests.faults.schedule {again}")
     directory = Path(tempfile.mkdtemp(prefix=f"moldau-faults-{seed}-"))

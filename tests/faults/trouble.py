@@ -1,4 +1,4 @@
-"""What can happen to a cluster, each with its end: a schedule is a list of these, made from a seed."""
+"""Faults of a cluster, each with its end: a schedule is a list of these, made from a seed."""
 
 import random
 import time
@@ -19,18 +19,18 @@ from moldau.testing.proxy import Links
 from tests.broker.raw import RawClient
 
 STORE = "store"
-"""The name of the ensemble among the links."""
+"""Name of the ensemble among the links."""
 
 
 class Trouble(NamedTuple):
-    """Something that begins, holds for a while, and is mended."""
+    """A fault that begins, holds for a while, and is repaired."""
 
     name: str
     begin: Callable[[], None]
     hold_s: float
     mend: Callable[[], None]
     is_alone: bool = False
-    """Whether it needs a cluster that is otherwise well."""
+    """Whether the fault needs a cluster without any other."""
 
 
 class Troublemaker:
@@ -112,7 +112,7 @@ class Troublemaker:
         return Trouble("rolling restart", roll, 0.0, _nothing, is_alone=True)
 
     def _hang(self) -> Trouble:
-        """Shorter and longer than a session."""
+        """A broker that hangs, shorter or longer than a session."""
         number = self._one()
 
         return Trouble(f"SIGSTOP {number}", self._cluster[number].sigstop, self._some_s(6), lambda: self._wake(number))
@@ -124,7 +124,7 @@ class Troublemaker:
         return self._cutting(f"cut followers off {leader}", [(other, leader) for other in self._others(leader)])
 
     def _cut_and_kill_leader(self) -> Trouble:
-        """The leader dies with records that no follower has: none of them may have been acknowledged."""
+        """The leader's death with records that no follower has: none of them may have been acknowledged."""
         leader, cut = self._leader_without_followers()
 
         def begin() -> None:
@@ -136,7 +136,8 @@ class Troublemaker:
         return Trouble(f"{cut.name}, then kill -9 it", begin, self._some_s(3), lambda: self._start(leader))
 
     def _cut_and_hang_leader(self) -> Trouble:
-        """It wakes up as the leader that it no longer is, with records that no follower has."""
+        """A hang of the leader, which wakes up as the leader that it no longer is, with records that no follower
+        has."""
         leader, cut = self._leader_without_followers()
 
         def begin() -> None:
@@ -148,8 +149,9 @@ class Troublemaker:
         return Trouble(f"{cut.name}, then SIGSTOP it", begin, self._some_s(6), lambda: self._wake(leader))
 
     def _leader_without_followers(self) -> tuple[int, Trouble]:
-        """Without one, so that it lags behind the other and may be elected all the same; or without all. For less than
-        the time after which they are out of the ISR, or for more, so that the leader goes on alone where it may."""
+        """A leader cut off from one follower, so that this one lags behind and may be elected all the same; or from
+        all. For less than the time after which they are out of the ISR, or for more, so that the leader goes on alone
+        where it may."""
         leader = self._leader_of()
         followers = self._others(leader)
         cut_off = followers if self._chance.random() < 0.4 else [self._chance.choice(followers)]
@@ -237,7 +239,7 @@ class Troublemaker:
     # --- helpers
 
     def _one(self) -> int:
-        """Whoever leads is hurt more often than others."""
+        """A broker to hurt; a leader more often than others."""
         return self._leader_of() if self._chance.random() < 0.5 else self._chance.choice(sorted(self._cluster.brokers))
 
     def _others(self, number: int) -> list[int]:
@@ -247,7 +249,7 @@ class Troublemaker:
         return round(self._chance.uniform(0.1, most), 2)
 
     def _ask(self, key: int, version: int, request: Message, answer: type[Message]) -> None:
-        """Any broker; if it hangs or dies, this may have been done or not."""
+        """Ask any broker; if it hangs or dies, the request may have been done or not."""
         number = self._chance.choice(sorted(self._cluster.brokers))
         with suppress(OSError), RawClient(self._cluster[number].bootstrap) as client:
             client.ask(key, version, request, answer)
@@ -267,4 +269,4 @@ class Troublemaker:
 
 
 def _nothing() -> None:
-    """It mends itself."""
+    """Repair nothing: this fault ends by itself."""

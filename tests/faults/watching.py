@@ -1,4 +1,4 @@
-"""Watches the states of partitions in the store, as one more session, and keeps every one that it sees."""
+"""Watcher of the states of partitions in the store: one more session, which keeps every state that it sees."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ RETRY_S = 0.1
 
 
 class StateWatcher:
-    """Runs in a thread of its own, between `start` and `stop`."""
+    """Watcher in a thread of its own, between `start` and `stop`."""
 
     def __init__(self, make_store: Callable[[], MetadataStore]) -> None:
         self.seen: list[StateSeen] = []
@@ -42,7 +42,7 @@ class StateWatcher:
         self._loop.close()
 
     def now(self) -> dict[TopicPartition, StateSeen]:
-        """The newest of each partition."""
+        """The newest state of each partition."""
         return {state.partition: state for state in list(self._last.values())}
 
     async def _begin(self) -> None:
@@ -98,7 +98,7 @@ class StateWatcher:
 
 
 def watcher_of(store_path: str, zookeeper: str | None, session_timeout_ms: int) -> StateWatcher:
-    """Of the embedded store's file, or of the ensemble."""
+    """A watcher of the embedded store's file, or of the ensemble."""
 
     def make() -> MetadataStore:
         if zookeeper is not None:

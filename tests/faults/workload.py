@@ -1,4 +1,4 @@
-"""What clients do while a cluster is hurt, and what they remember of it.
+"""Clients of a cluster that is hurt, with their memory of it.
 
 Producers are idempotent and wait for all replicas; nothing of theirs times out before a cluster has recovered, so every
 record has a known outcome in the end. Readers take everything from the beginning and never go back; a group does so
@@ -29,7 +29,8 @@ IMPATIENT = {
     "socket.timeout.ms": 4_000,
     "log_level": 0,
 }
-"""A client that notices soon what happened: the bound on liveness is the cluster's, not librdkafka's defaults."""
+"""Settings of a client that notices soon what happened: the bound on liveness is the cluster's, not librdkafka's
+defaults."""
 
 
 class Client:
@@ -59,7 +60,7 @@ class Client:
 
 
 class Sender(Client):
-    """Sends numbered records to random partitions, and remembers where they are."""
+    """Sender of numbered records to random partitions, which remembers where they are."""
 
     def __init__(self, name: str, partitions: Sequence[Name], seed: int) -> None:
         super().__init__(name)
@@ -81,7 +82,7 @@ class Sender(Client):
 
 
 class BusySender(Sender):
-    """With librdkafka, several requests in flight."""
+    """Sender by librdkafka, with several requests in flight."""
 
     def __init__(self, name: str, bootstrap: str, partitions: Sequence[Name], seed: int) -> None:
         super().__init__(name, partitions, seed)
@@ -134,7 +135,7 @@ class BusySender(Sender):
 
 
 class Reader(Client):
-    """Reads all partitions from the beginning, on its own."""
+    """Reader of all partitions from the beginning, on its own."""
 
     def __init__(self, name: str, bootstrap: str, partitions: Sequence[Name]) -> None:
         super().__init__(name)
@@ -211,7 +212,7 @@ RETRIED = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 }
-"""What librdkafka tells and gets over by itself."""
+"""Errors that librdkafka reports and gets over by itself."""
 
 
 def _remember(message: Message, seen: list[Kept], complaints: list[str], name: str) -> None:

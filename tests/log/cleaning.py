@@ -1,4 +1,4 @@
-"""What tests of compaction share: a log with keys, and cleaning it as the broker does."""
+"""Helpers for tests of compaction: a log with keys, and cleaning it as the broker does."""
 
 from moldau.core.files import Files
 from moldau.core.memory_files import MemoryFiles

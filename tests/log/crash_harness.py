@@ -28,7 +28,7 @@ from tests.log.crash_world import World
 
 
 class PowerLoss(NamedTuple):
-    """How much a disk had done that nobody had waited for."""
+    """Work that a disk had done without being waited for."""
 
     torn_bytes: int
     names_kept: bool
@@ -49,7 +49,7 @@ POWER_LOSSES = [
 
 
 Seen = set[tuple[object, ...]]
-"""Disks that were recovered already. Most operations make no difference to what survives a power cut."""
+"""Disks that were recovered already. Most operations make no difference after a power cut."""
 
 
 def after(disk: Files, loss: PowerLoss | None) -> Files:
@@ -117,7 +117,7 @@ def go_on(world: World) -> None:
 
 
 def recover_interrupted(world: World, number: int, seen: Seen) -> None:
-    """As `recover_after`, but the recovery itself is stopped once, at a step that `number` chooses."""
+    """Recover as `recover_after` does, but stop the recovery itself once, at a step that `number` chooses."""
     disk = after(world.disk, POWER_LOSSES[number % 2 * 2])
     trial = World(copy.deepcopy(disk), world.data, world.config, world.promises.copy())
     trial.start()
@@ -134,7 +134,7 @@ def recover_interrupted(world: World, number: int, seen: Seen) -> None:
 
 
 class Scenario(NamedTuple):
-    """What there is before, and the steps in which anything may happen."""
+    """Start of a scenario, and the steps in which a fault may come."""
 
     config: TopicConfig
     before: Callable[[World], None]
@@ -166,7 +166,7 @@ def run(scenario: Scenario, world: World) -> None:
 
 
 def operations_of(scenario: Scenario, make_world: MakeWorld) -> list[str]:
-    """What the steps do to the disk, if nothing happens."""
+    """Operations of the steps on the disk, if nothing happens."""
     world = prepare(scenario, make_world)
     run(scenario, world)
     world.release()
@@ -174,7 +174,7 @@ def operations_of(scenario: Scenario, make_world: MakeWorld) -> list[str]:
 
 
 def stop_everywhere(scenario: Scenario, make_world: MakeWorld, every: int = 1) -> int:
-    """Stop after each operation that changes the disk, and at the end; how many that were."""
+    """Stop after each operation that changes the disk, and at the end; returns the number of stops."""
     operations = operations_of(scenario, make_world)
     numbers = [number for number, what in enumerate(operations, 1) if what not in LOOKS] + [len(operations) + 1]
     seen: Seen = set()
@@ -216,7 +216,7 @@ def fail_everywhere(scenario: Scenario, make_world: MakeWorld, errors: Sequence[
 
 
 def sync_everywhere(scenario: Scenario, make_world: MakeWorld) -> int:
-    """Let a sync come between any two operations, as that of a thread may; then lose the power."""
+    """Let a sync come between any two operations, as a thread's may; then lose the power."""
     operations = operations_of(scenario, make_world)
     seen: Seen = set()
     for number, what in enumerate(operations, 1):
@@ -231,14 +231,14 @@ def sync_everywhere(scenario: Scenario, make_world: MakeWorld) -> int:
 
 
 def sync_meanwhile(log: Log) -> None:
-    """A sync as a thread might do it now, unless one is under way."""
+    """Sync as a thread might do it now, unless a sync is under way."""
     if log.failure is None and not log._durability._one_sync.locked():
         log.sync()
 
 
 @contextlib.contextmanager
 def saying(where: str) -> Iterator[None]:
-    """Add to an error where it came."""
+    """Add the place of the fault to an error."""
     try:
         yield
     except Exception as error:

@@ -1,7 +1,7 @@
-"""One partition of a broker over a disk that may stop or fail, and what it has promised so far.
+"""One partition of a broker over a disk that may stop or fail, and its promises so far.
 
-`World` does to the log what a broker does and takes down what was asked and promised; `check` holds a log that was
-recovered against that, `check_in_service` one that has survived an error.
+`World` does to the log what a broker does and notes all requests and promises; `check` holds a recovered log against
+them, `check_in_service` a log that has survived an error.
 """
 
 import asyncio
@@ -48,25 +48,25 @@ class Sent(NamedTuple):
 
 @dataclass(eq=False)
 class Promises:
-    """What the log has been told, and what it has promised."""
+    """Requests to the log, and its promises."""
 
     sent: dict[bytes, Sent] = field(default_factory=dict)
     tried: dict[int, set[bytes]] = field(default_factory=dict)
     """All values that were ever to be written at an offset."""
     content: dict[int, bytes] = field(default_factory=dict)
-    """What a reader finds now."""
+    """Records that a reader finds now."""
     kept: dict[int, bytes] = field(default_factory=dict)
-    """Vouched for by a sync."""
+    """Records that a sync has vouched for."""
     leaving: set[int] = field(default_factory=set)
-    """Offsets whose records may be gone, as somebody has asked for it."""
+    """Offsets whose records may be gone, as that was asked for."""
     cut: set[bytes] = field(default_factory=set)
     deleted: set[bytes] = field(default_factory=set)
-    """Let go as being old: they may come back, and their epochs need not."""
+    """Records that retention may delete: they may come back, and their epochs need not."""
     gone: set[bytes] = field(default_factory=set)
-    """Cut off, and a sync has vouched for what is left."""
+    """Records that were truncated, after which a sync has vouched for the rest."""
 
     def leave(self, offsets: Iterable[int]) -> list[int]:
-        """These may go from now on, though they need not have gone."""
+        """Let these offsets go from now on, though they need not have gone."""
         leaving = [offset for offset in offsets if offset in self.content]
         self.leaving.update(leaving)
         for offset in leaving:
@@ -74,7 +74,7 @@ class Promises:
         return leaving
 
     def left(self, offsets: Iterable[int], *, are_cut: bool) -> None:
-        """These are gone."""
+        """Note that these offsets are gone."""
         for offset in offsets:
             value = self.content.pop(offset)
             self.leaving.discard(offset)
@@ -98,14 +98,14 @@ class Promises:
         return hash(tuple(map(frozenset, sets)))
 
     def adopt(self, found: dict[int, bytes]) -> None:
-        """This is what is there; whoever uses the log now goes on from it."""
+        """Take the records found as the present content; the next user of the log goes on from it."""
         self.content = dict(found)
         self.leaving.clear()
         self.cut.difference_update(found.values())
 
 
 class InThisThread(Executor):
-    """Does it at once, and `then` something that comes while the loop waits."""
+    """Executor that works at once, and `then` does something that comes while the loop waits."""
 
     def __init__(self, then: Callable[[], None] = lambda: None) -> None:
         self._then = then
@@ -122,7 +122,7 @@ class InThisThread(Executor):
 
 
 class CleanerHere:
-    """A worker that cleans in this thread, and `then` does something that comes before the loop hears of it."""
+    """Worker that cleans in this thread, and `then` does something that comes before the loop hears of it."""
 
     worker_id = 1
 
@@ -144,7 +144,7 @@ class CleanerHere:
 
 
 class Interruption:
-    """Work of the loop that comes once, as soon as it `may`; what the log says of it is told later."""
+    """Work of the loop that comes once, as soon as it `may`; the log's answer is taken later."""
 
     def __init__(self, may: Callable[[], bool], work: Callable[[], None]) -> None:
         self._may = may
@@ -162,7 +162,7 @@ class Interruption:
 
 
 class World:
-    """A broker's logs over a disk; knows what it was promised."""
+    """A broker's logs over a disk, with all its promises."""
 
     def __init__(self, disk: Files, data: str, config: TopicConfig, promises: Promises | None = None) -> None:
         self.disk = disk
@@ -215,7 +215,7 @@ class World:
             self._log = self.manager.get_or_create(PARTITION, topic_id)
 
     def release(self) -> None:
-        """The process is no more: what the kernel does then."""
+        """Free the locks, as the kernel does at the end of the process."""
         for directory in self.manager.directories if self._manager is not None else ():
             directory.release()
 
@@ -339,7 +339,7 @@ class World:
     # What is there
 
     def read(self) -> dict[int, bytes]:
-        """The records by offset, after a look at what their batches and the log say of them."""
+        """The records by offset, after a check of their batches and of the log."""
         with self.files.not_counted():
             return self._read()
 
@@ -359,7 +359,7 @@ class World:
         return found
 
     def check(self, *, is_power_loss: bool) -> dict[int, bytes]:
-        """Hold a log that was recovered against what was promised."""
+        """Hold a recovered log against the promises; returns its records."""
         promises, log, found = self.promises, self.log, self.read()
         for offset, value in found.items():
             assert value in promises.tried.get(offset, ()), f"nobody wrote {value[:9]!r} at {offset}"
@@ -376,7 +376,7 @@ class World:
         return found
 
     def check_in_service(self) -> None:
-        """After an error that the log has survived: nothing that was promised may be missing, and nobody is misled."""
+        """Check a log that has survived an error: nothing that was promised may be missing, and nobody is misled."""
         promises, found = self.promises, self.read()
         for offset, value in promises.content.items():
             assert offset in promises.leaving or found.get(offset) == value, f"{value[:9]!r} at {offset} is missing"
@@ -391,14 +391,14 @@ class World:
             assert at.offset == offset, f"the time of {offset} is found at {at.offset}"
 
     def _check_sequences(self, found: dict[int, bytes]) -> None:
-        """The last batch is recognised."""
+        """Check that the last batch is recognised."""
         if found and not self.config.is_compacted:
             offset, value = max(found.items())
             result = self.log.append_as_leader(prepared(self.promises.sent[value]), 0, NOW_MS)
             assert (result.duplicate, result.base_offset) == (True, offset)
 
     def state(self) -> object:
-        """What the files of the partition say."""
+        """The content of the partition's files."""
         names = [name for name in self.disk.list(self.log.directory) if name.endswith(MADE_FROM_BATCHES)]
         return (
             {name: self.disk.read(f"{self.log.directory}/{name}") for name in names},

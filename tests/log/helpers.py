@@ -1,4 +1,4 @@
-"""A log in memory, batches to put into it, and what is in it."""
+"""Helpers for tests of logs: a log in memory, batches to put into it, and readers of its content."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -110,7 +110,7 @@ def marker(*, committed: bool, producer_id: int = 7, epoch: int = 0, coordinator
 
 
 def append(log: Log, prepared: PreparedBatch, leader_epoch: int = 0) -> int:
-    """Append as leader; the base offset."""
+    """Append as leader; returns the base offset."""
     return log.append_as_leader(prepared, leader_epoch, NOW_MS).base_offset
 
 
@@ -120,7 +120,7 @@ def fill(log: Log, count: int, size: int = 300, leader_epoch: int = 0) -> None:
 
 
 def batches(log: Log, offset: int | None = None, max_bytes: int = 1 << 20) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Everything that a consumer gets who starts at `offset`."""
+    """Everything that a consumer gets from `offset` on."""
     offset = log.log_start_offset if offset is None else offset
     while (region := log.read(offset, max_bytes, log.log_end_offset)) is not None:
         for header, data in split_batches(region.read()):

@@ -1,4 +1,4 @@
-"""What the tests of sinks that write batch by batch have in common: rows, batches, and a stream that is begun again."""
+"""Helpers for tests of sinks that write batch by batch: rows, batches, and a stream that is begun again."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ def batch(number: int, checkpoint: str = "first") -> Batch:
 
 
 def made(kind: str, **options: Any) -> SinkSpec:
-    """As a file would give it, with the output mode that a run fills in."""
+    """A sink's spec as a file would give it, with the output mode that a run fills in."""
     return sink(kind, **{"mode": "update" if options.get("key") else "append", **options})
 
 
@@ -38,7 +38,7 @@ class Stream:
         self._context = Context(spark, pipeline(storage, sinks={spec.name: spec}), storage)
 
     def bring(self, *lines: str) -> None:
-        """One more file, to be one batch."""
+        """Add one more file, to be one batch."""
         number = len(list(self._incoming.iterdir()))
         (self._incoming / f"{number:03}.json").write_text("\n".join(lines))
 
@@ -48,7 +48,8 @@ class Stream:
         run_to_end(writer, self._checkpoint, self._sink.options["mode"])
 
     def forget_last_commit(self) -> None:
-        """As if the driver had been killed after the sink wrote the batch and before Spark took note of it."""
+        """Forget the last commit, as if the driver had been killed after the sink wrote the batch and before Spark took
+        note of it."""
         commits = sorted(
             (path for path in (self._checkpoint / "commits").iterdir() if path.name.isdigit()), key=_number
         )
@@ -61,7 +62,7 @@ def _number(path: Path) -> int:
 
 
 def run_and_begin_again(stream: Stream) -> None:
-    """Three batches, of which the last is written twice, then one more."""
+    """Run three batches, of which the last is written twice, then one more."""
     schema = "id BIGINT, name STRING"
     stream.bring('{"id": 1, "name": "a"}', '{"id": 2, "name": "b"}')
     stream.bring('{"id": 3, "name": "c"}')

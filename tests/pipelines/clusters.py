@@ -22,14 +22,14 @@ _numbers = itertools.count()
 
 
 class Record(NamedTuple):
-    """What a test sends or finds."""
+    """A record that a test sends or finds."""
 
     value: bytes | None
     key: bytes | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
     partition: int = 0
     timestamp_ms: int = 0
-    """When it happened; 0: now."""
+    """Time of the record; 0: now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Cluster:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """librdkafka's, for a client of your own."""
+        """Settings of librdkafka, for a client of your own."""
         return {"bootstrap.servers": self.bootstrap, "log_level": 0}
 
     def new_topic(self, prefix: str = "topic", partitions: int = 1, **configs: str) -> str:
@@ -56,14 +56,14 @@ class Cluster:
         return topic
 
     def grow(self, topic: str, partitions: int) -> None:
-        """So many partitions in all."""
+        """Give a topic this many partitions in all."""
         admin = AdminClient(self.settings)
         [done] = admin.create_partitions([NewPartitions(topic, partitions)]).values()
         done.result()
         self._wait_until_known(admin, topic, partitions)
 
     def _wait_until_known(self, admin: AdminClient, topic: str, partitions: int) -> None:
-        """The controller answers a little before the broker hears of it."""
+        """Wait until the broker knows the topic: the controller answers a little before."""
         deadline = time.monotonic() + READ_TIMEOUT_S
         while _partitions_of(admin, topic) < partitions:
             if time.monotonic() > deadline:

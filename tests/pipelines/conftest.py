@@ -25,7 +25,8 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_java() -> Iterator[None]:
-    """The JVMs of these tests, Spark's and Apache Kafka's, live for seconds: to compile well does not pay."""
+    """Quick options for the JVMs of these tests, Spark's and Apache Kafka's: they live for seconds, and compiling well
+    does not pay."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
         yield
@@ -53,7 +54,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def moldau_cluster_only() -> Iterator[Cluster]:
-    """For tests that need topics but show nothing about a broker."""
+    """A running broker for tests that need topics but show nothing about a broker."""
     with moldau.testing.broker() as broker:
         yield Cluster("moldau", broker.bootstrap)
 

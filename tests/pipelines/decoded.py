@@ -23,21 +23,21 @@ MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Fields of the good by offset, and reasons of the bad."""
+    """Fields of the good records by offset, and reasons of the bad."""
 
     rows: dict[int, dict[str, Any]]
     reasons: dict[int, str]
 
     @property
     def row(self) -> dict[str, Any]:
-        """The only record, which is good."""
+        """The fields of the only record, which is good."""
         assert self.reasons == {}
         [row] = self.rows.values()
         return row
 
     @property
     def reason(self) -> str:
-        """The only record, which is bad."""
+        """The reason of the only record, which is bad."""
         assert self.rows == {}
         [reason] = self.reasons.values()
         return reason
@@ -53,7 +53,7 @@ def raw(spark: "SparkSession", values: "Sequence[bytes | str | None]") -> "DataF
 
 
 def decoded(spark: "SparkSession", storage: Path, values: "Sequence[bytes | str | None]", **options: Any) -> Decoded:
-    """As a topic source with these options does it."""
+    """The records as a topic source with these options decodes them."""
     made = (
         source("topic", "visits", topic="t", **options)
         if "topic" not in options

@@ -1,4 +1,4 @@
-"""A sink for tests of what is around sinks: the rows of each batch in a list of this process."""
+"""A fake sink for tests of the code around sinks: the rows of each batch in a list of this process."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 BATCHES: dict[str, list[list[dict[str, Any]]]] = defaultdict(list)
-"""By the name that the sink's option gives."""
+"""Rows by the name that the sink's option gives."""
 BEFORE: dict[str, Callable[[int], None]] = {}
-"""Called with the number of a batch before it is kept."""
+"""Functions that are called with the number of a batch before it is kept."""
 
 
 class ListSink:

@@ -1,4 +1,4 @@
-"""A source for tests of what is around sources: JSON lines in files of a directory, one file a batch."""
+"""A fake source for tests of the code around sources: JSON lines in files of a directory, one file a batch."""
 
 import json
 import os
@@ -31,7 +31,7 @@ KIND = FolderSource()
 
 
 def add_file(folder: Path, number: int, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The next file: it appears as a whole. Spark takes files in the order of their times."""
+    """Add the next file, which appears as a whole. Spark takes files in the order of their times."""
     folder.mkdir(parents=True, exist_ok=True)
     written = folder / f".{number}"
     written.write_text("".join(f"{json.dumps(row)}\n" for row in rows))

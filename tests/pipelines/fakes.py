@@ -24,7 +24,7 @@ def view(name: str, made_by: str | Callable[..., Any], inputs: tuple[str, ...] =
 
 
 def sink(name: str = "out", flows: tuple[str, ...] = ("rows",), written: Mapping[str, Any] | None = None) -> SinkSpec:
-    """`written`: options that the file names; the rest has its default."""
+    """A sink; `written` are options that the file names, and the rest has its default."""
     given = dict(written or {})
     mode = given.get("mode") or ("update" if given.get("key") else "append")
     place = Place("visits.yaml", 4)

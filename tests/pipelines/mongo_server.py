@@ -12,7 +12,7 @@ JARS = ROOT / ".tools" / f"mongo-java-server-{VERSION}"
 
 @contextmanager
 def running() -> Iterator[str]:
-    """Its address."""
+    """The address of a running server."""
     if not JARS.is_dir():
         raise FileNotFoundError("mongo-java-server is not there: run `make tools`")
     launcher = ROOT / "tests" / "java" / "MongoServer.java"

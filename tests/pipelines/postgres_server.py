@@ -29,7 +29,7 @@ SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """`url` is that of its superuser."""
+    """A running server; `url` is that of its superuser."""
 
     port: int
 
@@ -51,7 +51,7 @@ class Server:
 
 
 def binaries() -> Path:
-    """Those of the newest version that there is."""
+    """The directory of the newest version's binaries."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     on_path = shutil.which("initdb")
     if on_path:
@@ -63,7 +63,7 @@ def binaries() -> Path:
 
 @contextmanager
 def running(*settings: str) -> Iterator[Server]:
-    """`settings` as `name=value`, the later ones win."""
+    """A running server; `settings` as `name=value`, the later ones win."""
     directory = Path(tempfile.mkdtemp(prefix="moldau-postgres-"))
     user = "postgres" if os.getuid() == 0 else None
     if user is not None:

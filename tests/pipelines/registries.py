@@ -31,15 +31,15 @@ class RegistryServer:
     def register(
         self, subject: str, text: str, kind: str = "AVRO", references: tuple[tuple[str, str], ...] = ()
     ) -> int:
-        """`references`: name and subject of each, in their first version."""
+        """Register a schema; `references`: name and subject of each, in their first version."""
         named = [SchemaReference(name, other, 1) for name, other in references]
         return self.client.register_schema(subject, Schema(text, kind, named))
 
 
 class ConfluentsFormats(SchemaRegistryClient):
-    """Confluent's own registry gives a Protobuf schema as a packed descriptor to a client that asks for it, as theirs
-    for Python does; Apicurio gives the text. Done here, so that their deserialiser can be asked what it reads.
-    """
+    """Registry client with Confluent's own answers: it gives a Protobuf schema as a packed descriptor to a client that
+    asks for it, as theirs for Python does; Apicurio gives the text. Done here, so that their deserialiser can be asked
+    what it reads."""
 
     def get_schema(self, *arguments: Any, **named: Any) -> Schema:
         found = super().get_schema(arguments[0])
@@ -51,5 +51,5 @@ class ConfluentsFormats(SchemaRegistryClient):
 
 
 def value_of(topic: str) -> Any:
-    """What Confluent's serialisers want to know."""
+    """Context that Confluent's serialisers want for a value."""
     return SerializationContext(topic, MessageField.VALUE)

@@ -1,4 +1,4 @@
-"""Apicurio Registry, which speaks Confluent's HTTP API, from what `make tools` fetched."""
+"""Apicurio Registry, which speaks Confluent's HTTP API, from the files that `make tools` fetched."""
 
 import shutil
 import subprocess

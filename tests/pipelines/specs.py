@@ -20,7 +20,7 @@ PLACE = Place("pipeline.yaml", 1)
 
 
 def pipeline(storage: Path, bootstrap: str = "127.0.0.1:1", name: str = "visits", **changes: Any) -> PipelineSpec:
-    """An empty pipeline but for `changes`."""
+    """An empty pipeline, except for `changes`."""
     made: dict[str, Any] = {
         "client": {},
         "dead_letters": f"{name}.dead-letters",
@@ -42,7 +42,7 @@ def source(kind: str, name: str = "rows", **options: Any) -> SourceSpec:
 
 
 def sink(kind: str, name: str = "out", flows: tuple[str, ...] = ("rows",), **options: Any) -> SinkSpec:
-    """A sink, likewise."""
+    """A sink with its options parsed and its defaults filled in, as a file would give it."""
     declared = (*sink_kind(kind).options, *COMMON_SINK_OPTIONS)
     values, places = _parsed(f"sink {name!r}", declared, {"from": list(flows), **options})
     return SinkSpec(name, kind, values, flows, PLACE, places)

@@ -35,14 +35,14 @@ def standalone(directory: Path, cores: int) -> Iterator[str]:
 
 
 class _Server:
-    """A process, and what it writes."""
+    """A process and its output."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
         self._process = process
         self._log = log
 
     def says(self, pattern: str) -> str:
-        """Wait until it says so; what stands in the brackets."""
+        """Wait until the output has the pattern; returns the text in its brackets."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             said = self._log.read_text(errors="replace")

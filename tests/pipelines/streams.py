@@ -1,4 +1,4 @@
-"""Running a stream to its end in a test."""
+"""Helpers that run a stream to its end in a test."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ TIMEOUT_S = 300
 
 
 def run_to_end(writer: "DataStreamWriter", checkpoint: Path, mode: str = "append") -> "StreamingQuery":
-    """What is there now, with Spark's `availableNow`; the query, ended."""
+    """Run the stream over everything that is there now, with Spark's `availableNow`; returns the ended query."""
     query = writer.option("checkpointLocation", str(checkpoint)).outputMode(mode).trigger(availableNow=True).start()
     if not query.awaitTermination(TIMEOUT_S):
         query.stop()
@@ -35,7 +35,7 @@ class Batches:
 
 
 def rows_of(stream: "DataFrame", checkpoint: Path) -> list[dict[str, Any]]:
-    """Everything that a stream has now."""
+    """All rows that a stream has now."""
     batches = Batches()
     run_to_end(stream.writeStream.foreachBatch(batches), checkpoint)
     return batches.rows

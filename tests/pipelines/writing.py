@@ -1,4 +1,4 @@
-"""Pipeline files for tests, written where pytest says, and what is wrong with them without the directory's name."""
+"""Pipeline files for tests, written where pytest says, and their problems without the directory's name."""
 
 from pathlib import Path
 from textwrap import dedent
@@ -17,14 +17,14 @@ def write(directory: Path, name: str, text: str) -> Path:
 
 
 def spec_of(path: Path) -> PipelineSpec:
-    """Of a file without a fault, asking no cluster."""
+    """The spec of a file without a fault, asking no cluster."""
     spec, problems = build(read(path))
     assert problems == []
     return spec
 
 
 def problems_of(path: Path) -> list[str]:
-    """All that is wrong with the file as far as it can be said without asking anybody."""
+    """All problems of the file that can be found without asking anybody."""
     try:
         draft = read(path)
     except PipelineError as error:
