@@ -12,7 +12,7 @@ OPEN_SEALED_MAX = 4
 
 
 class Segments:
-    """At least one segment, by base offset."""
+    """Segments by base offset, one at least."""
 
     __slots__ = ("_all", "_bases", "_open_files", "_opened", "active")
 

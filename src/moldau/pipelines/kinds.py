@@ -53,7 +53,7 @@ class SourceKind(Protocol):
 
 
 class FormatKind(Protocol):
-    """How the value of a record becomes columns, and back."""
+    """Kind of format: how the value of a record becomes columns, and back."""
 
     options: tuple[Option, ...]
 

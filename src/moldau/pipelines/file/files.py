@@ -1,4 +1,4 @@
-"""From a file to a spec: YAML or Python, by the file's name."""
+"""Files to specs: YAML or Python, by the file's name."""
 
 from collections.abc import Mapping
 from pathlib import Path

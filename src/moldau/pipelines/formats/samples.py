@@ -16,7 +16,7 @@ QUIET_MAX_S = 10.0
 
 
 def sample_values(source: SourceSpec, context: Context) -> list[bytes | None]:
-    """At most `samples` values, as many from each partition."""
+    """Values from the start of the topics, `samples` at most, as many from each partition."""
     cluster = cluster_of(context.pipeline, source.options)
     try:
         partitions = _partitions(cluster, source)

@@ -1,4 +1,4 @@
-"""What stands in front of a request and of a response; `framing` reads and writes it by hand."""
+"""Headers in front of a request and of a response; `framing` reads and writes them by hand."""
 
 from moldau.protocol.schema import INT16, INT32, STRING, Message, field
 
