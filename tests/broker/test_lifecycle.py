@@ -24,8 +24,8 @@ from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import Record, build_batch
 from moldau.replication.partition import Partition
 from moldau.testing import async_broker
-from tests.cluster.slow_disk import Disk
-from tests.cluster.test_embedded import end_session
+from tests.cluster.embedded.slow_disk import Disk
+from tests.cluster.embedded.test_store import end_session
 
 DEADLINE_S = 20.0
 SHUTDOWN_S = 20.0

@@ -10,7 +10,7 @@ from moldau.records.batch import (
     Record,
     iter_records,
 )
-from tests.log.cleaning import CONFIG, RETENTION_MS, Pair, compact, due, new_log, pairs, put
+from tests.log.compaction.cleaning import CONFIG, RETENTION_MS, Pair, compact, due, new_log, pairs, put
 from tests.log.helpers import (
     NOW_MS,
     append,

@@ -27,7 +27,7 @@ from moldau.records.batch import (
 from moldau.records.compression import Codec
 from moldau.records.legacy import build_message_set, read_message_set
 from moldau.records.record import RecordFormatError
-from tests.log.cleaning import CONFIG, SUFFIX, compact, due, new_log, put
+from tests.log.compaction.cleaning import CONFIG, SUFFIX, compact, due, new_log, put
 from tests.log.helpers import (
     NOW_MS,
     append,

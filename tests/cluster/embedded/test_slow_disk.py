@@ -14,9 +14,9 @@ import pytest
 from moldau.cluster.embedded.hung_writer import is_stopped, write_lock_holder
 from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.store import SessionState, StoreUnavailable
-from tests.cluster.slow_disk import Disk
+from tests.cluster.embedded.slow_disk import Disk
+from tests.cluster.embedded.test_processes import gone, opened, run, running
 from tests.cluster.store_contract import eventually, exists
-from tests.cluster.test_embedded_processes import gone, opened, run, running
 
 pytestmark = pytest.mark.alone  # leases of less than a second
 

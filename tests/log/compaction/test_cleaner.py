@@ -28,7 +28,7 @@ from moldau.records.batch import (
 )
 from moldau.records.compression import Codec
 from moldau.records.validate import prepare_own_batch
-from tests.log.cleaning import CONFIG, RETENTION_MS, SUFFIX, compact, due, headers, new_log, pairs, put
+from tests.log.compaction.cleaning import CONFIG, RETENTION_MS, SUFFIX, compact, due, headers, new_log, pairs, put
 from tests.log.helpers import (
     DIRECTORY,
     NOW_MS,

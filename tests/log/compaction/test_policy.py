@@ -7,7 +7,7 @@ import pytest
 from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
 from moldau.log.log import Log
-from tests.log.cleaning import CONFIG, compact, due, new_log, put
+from tests.log.compaction.cleaning import CONFIG, compact, due, new_log, put
 from tests.log.helpers import (
     NOW_MS,
 )

@@ -20,7 +20,7 @@ from tests.cluster.store_contract import WAIT_SECONDS, eventually, exists
 
 pytestmark = pytest.mark.alone  # leases of a second, and how soon others hear of things
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LONG_MS = 18_000
 SHORT_MS = 1000
 
@@ -55,7 +55,7 @@ class Process:
 async def launched(path: str, session_timeout_ms: int = LONG_MS, *more: str) -> AsyncIterator[Process]:
     """A worker that has not yet said that it is ready."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.cluster.embedded_worker", path, str(session_timeout_ms), *more),
+        *(sys.executable, "-m", "tests.cluster.embedded.worker", path, str(session_timeout_ms), *more),
         cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

@@ -1,5 +1,5 @@
 """A process with a session of its own, which gets its work on its standard input: one JSON list a line, one JSON answer
-a line. `python -m tests.cluster.embedded_worker PATH SESSION_TIMEOUT_MS [durable]`."""
+a line. `python -m tests.cluster.embedded.worker PATH SESSION_TIMEOUT_MS [durable]`."""
 
 import asyncio
 import json
