@@ -71,6 +71,7 @@ from moldau.protocol.messages.k47_offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from moldau.protocol.messages.k57_update_features import UpdateFeaturesRequest
 from moldau.protocol.messages.k60_describe_cluster import DescribeClusterRequest
 from moldau.protocol.messages.k61_describe_producers import DescribeProducersRequest, TopicRequest
 from moldau.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -452,6 +453,7 @@ CASES = [
         [TOPIC_DENIED] * 2,
         to_nobody=[],
     ),
+    Case(lambda _: UpdateFeaturesRequest(feature_updates=[]), ((ALTER, CLUSTER),), _code, CLUSTER_DENIED),
     Case(
         lambda _: DescribeClusterRequest(include_cluster_authorized_operations=True),
         ((DESCRIBE, CLUSTER),),

@@ -99,6 +99,10 @@ class ClusterImage(NamedTuple):
     """Topics whose node cannot be understood: they exist, and nothing of theirs may be given up."""
     overwritten_states: frozenset[tuple[str, int]] = frozenset()
     """Partitions whose state is known, though its node cannot be understood: the controller writes it again."""
+    features: Mapping[str, int] = {}
+    """Finalized levels by feature (KIP-584)."""
+    features_epoch: int = -1
+    """Grows with every change of the features; -1 before they were read."""
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
         name = self.topic_names_by_id.get(topic_id)

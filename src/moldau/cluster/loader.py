@@ -42,6 +42,7 @@ class Changes(NamedTuple):
     topic_configs: set[str]
     broker_configs: set[str]
     group_configs: set[str]
+    features: bool = False
 
 
 def classify(paths: Iterable[str]) -> Changes:
@@ -51,6 +52,8 @@ def classify(paths: Iterable[str]) -> Changes:
         match path.split("/")[1:]:
             case ["controller" | "controller_epoch"]:
                 changes = changes._replace(controller=True)
+            case ["feature"]:
+                changes = changes._replace(features=True)
             case ["brokers", "ids", broker] if broker.isdecimal():
                 changes.brokers.add(int(broker))
             case ["brokers", "topics", topic, "partitions", partition, "state"] if partition.isdecimal():
@@ -75,6 +78,13 @@ class Controller(NamedTuple):
     epoch: int
 
 
+class Features(NamedTuple):
+    """Finalized levels, and the version of their node."""
+
+    levels: Mapping[str, int]
+    epoch: int
+
+
 class Reading(NamedTuple):
     """Entities that were read; None for one that is not there."""
 
@@ -90,6 +100,8 @@ class Reading(NamedTuple):
     """Topics that were read and whose node cannot be understood."""
     is_overwritten: Mapping[tuple[str, int], bool]
     """Whether the node of a state cannot be understood while the state is known, for each state that was read."""
+    features: Features | None
+    """None where they were not looked at, or cannot be understood."""
 
     def applied_to(self, image: ClusterImage) -> ClusterImage:
         """`image` with this reading, where it is newer; unchanged parts are the same objects."""
@@ -107,6 +119,8 @@ class Reading(NamedTuple):
         for group, configs in self.group_configs.items():
             if image.group_configs.get(group, {}) != configs:
                 image = image.with_group_configs(group, configs)
+        if self.features is not None and self.features.epoch > image.features_epoch:
+            image = image._replace(features=self.features.levels, features_epoch=self.features.epoch)
         return image
 
     def _with_brokers(self, image: ClusterImage) -> ClusterImage:
@@ -210,6 +224,7 @@ class MetadataReader:
             set(),
             {*configs, *base.broker_configs},
             {*groups, *base.group_configs},
+            True,
         )
 
     async def _read(self, base: ClusterImage, changes: Changes) -> Reading:
@@ -228,7 +243,13 @@ class MetadataReader:
             await self._read_group_configs(sorted(changes.group_configs)),
             frozenset(changes.topics - topics.keys()),
             is_overwritten,
+            await self._read_features() if changes.features else None,
         )
+
+    async def _read_features(self) -> Features | None:
+        node = await self._store.get(znodes.FEATURES)
+        levels = _understood(znodes.FEATURES, lambda: znodes.parse_features(node.data)) if node else None
+        return Features(levels, node.version) if node and levels is not None else None
 
     async def _read_cluster_id(self) -> str:
         node = await self._store.get(znodes.CLUSTER_ID)

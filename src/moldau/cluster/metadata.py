@@ -35,6 +35,7 @@ from moldau.cluster.changes import (
 )
 from moldau.cluster.config_checks import Configs, check_broker_configs, check_topic_configs
 from moldau.cluster.controller import first_state
+from moldau.cluster.features import NEWEST, Levels
 from moldau.cluster.image import NO_TOPIC_ID, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.image_listeners import ImageListener, ImageListeners
 from moldau.cluster.loader import MetadataReader
@@ -63,7 +64,7 @@ from moldau.protocol.errors import ApiError, ErrorCode
 
 Alteration = Callable[[Configs], Configs]
 
-WATCHED_PATHS = ("/brokers", "/config", znodes.CONTROLLER, znodes.CONTROLLER_EPOCH)
+WATCHED_PATHS = ("/brokers", "/config", znodes.CONTROLLER, znodes.CONTROLLER_EPOCH, znodes.FEATURES)
 PRODUCER_ID_BLOCK_SIZE = 1000
 PRODUCER_ID_MAX = 2**63 - 1
 NO_PRODUCER_IDS = Node(b"", 0, 0)
@@ -141,6 +142,7 @@ class Metadata:
         """Make the tree where it is missing, watch it, read all of it."""
         await ensure_paths(self._store, znodes.PERSISTENT_PATHS)
         await self._ensure_cluster_id()
+        await self._ensure_features()
         for path in WATCHED_PATHS:
             self._store.watch(path, self._note_change)
         await self.reload()
@@ -352,6 +354,26 @@ class Metadata:
         which is not known here."""
         await self._alter_config(znodes.group_config_path(group), alter, lambda _configs: None, None)
 
+    async def alter_features(self, alter: Callable[[Levels], Levels]) -> None:
+        """Replace the finalized features by what `alter` makes of them; called again when another was first."""
+        with self._reachable(znodes.FEATURES):
+            for _attempt in range(ATTEMPTS_MAX):
+                node = await self._store.get(znodes.FEATURES)
+                old = _features_at(node, self._image.features)
+                new = alter(old)
+                if new == old:
+                    return
+                data = znodes.features_json(new)
+                try:
+                    if node is None:
+                        await self._store.create(znodes.FEATURES, data)
+                    else:
+                        await self._store.put(znodes.FEATURES, data, node.version)
+                except (BadVersion, NodeExists, NoNode):
+                    continue
+                return await self._reread(znodes.FEATURES)
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "the features are being changed by others all the time")
+
     async def register_broker(self, broker: BrokerInfo) -> BrokerInfo:
         """Register a broker as alive, for as long as the store's session lasts; returns it with its epoch."""
         path = znodes.broker_path(broker.id)
@@ -454,6 +476,11 @@ class Metadata:
                 await self._store.create(znodes.CLUSTER_ID, data)
             except NodeExists:
                 return  # another broker was quicker: its id is the cluster's
+
+    async def _ensure_features(self) -> None:
+        if await self._store.get(znodes.FEATURES) is None:
+            with suppress(NodeExists):  # another broker was quicker
+                await self._store.create(znodes.FEATURES, znodes.features_json(NEWEST))
 
     def _create_partitions(self, topic: TopicImage, indexes: Iterable[int]) -> list[Operation]:
         made: list[Operation] = []
@@ -618,3 +645,11 @@ def _settings_at(node: Node | None) -> Configs:
         return znodes.parse_config(node.data) if node else {}
     except znodes.MalformedNode:
         return {}
+
+
+def _features_at(node: Node | None, known: Levels) -> Levels:
+    """Features of a node that is about to be replaced; what is known where it cannot be understood."""
+    try:
+        return znodes.parse_features(node.data) if node else {}
+    except znodes.MalformedNode:
+        return known

@@ -18,6 +18,7 @@ GROUP_CONFIGS = "/config/groups"
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
+FEATURES = "/feature"
 PRODUCER_IDS = "/latest_producer_id_block"
 SUCCESSIONS = "/successions"
 """Node of our own. Its version grows whenever a topic is deleted or a broker registers: a name may mean something else
@@ -297,6 +298,25 @@ def _parse_endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
     listener, _separator, address = text.partition("://")
     host, _colon, port = address.rpartition(":")
     return Endpoint(listener, host.strip("[]"), int(port), protocols.get(listener, listener))
+
+
+def features_json(features: Mapping[str, int]) -> bytes:
+    """Finalized features (KIP-584), in the second form of the node."""
+    return _dump({"version": 2, "status": 1, "features": dict(features)})
+
+
+def parse_features(data: bytes) -> dict[str, int]:
+    """Levels by feature, none where they are switched off; raises MalformedNode. The first form has a range for each,
+    and its upper end counts."""
+    try:
+        content = json.loads(data)
+        features = content["features"] if content["status"] == 1 else {}
+        return {
+            str(name): int(level["max_version_level"] if isinstance(level, dict) else level)
+            for name, level in features.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MalformedNode(f"no features: {error!r}") from error
 
 
 def cluster_id_json(cluster_id: str, store_id: str) -> bytes:

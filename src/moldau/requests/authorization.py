@@ -79,6 +79,7 @@ NEEDED: Final[dict[int, tuple[tuple[Operation, Resource], ...]]] = {
     45: ((ALTER, CLUSTER),),
     46: ((DESCRIBE, CLUSTER),),
     47: ((DELETE, GROUP), (READ, TOPIC)),
+    57: ((ALTER, CLUSTER),),
     60: ((DESCRIBE, CLUSTER),),  # only to be told one's rights
     61: ((READ, TOPIC),),
     68: ((READ, GROUP), (DESCRIBE, TOPIC)),
