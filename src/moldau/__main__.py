@@ -11,6 +11,7 @@ COMMANDS = {
     "topics": ("moldau.cli.topics", "list, create, describe, alter and delete topics"),
     "produce": ("moldau.cli.produce", "send lines from standard input to a topic"),
     "consume": ("moldau.cli.consume", "print the records of a topic"),
+    "transactions": ("moldau.cli.transactions", "look at transactions, and end those that hang"),
     "pipeline": ("moldau.cli.pipeline", "check, run and look after a data pipeline on Spark"),
 }
 
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _usage() -> str:
-    lines = "".join(f"  moldau {name:8} {purpose}\n" for name, (_, purpose) in COMMANDS.items())
+    lines = "".join(f"  moldau {name:12} {purpose}\n" for name, (_, purpose) in COMMANDS.items())
     hint = "`moldau COMMAND --help` says more. The tools work on any Kafka cluster."
     return f"usage: moldau COMMAND ...\n{lines}{hint}\n"
 

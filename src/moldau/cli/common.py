@@ -71,9 +71,12 @@ def client_settings(options: argparse.Namespace, defaults: dict[str, Any]) -> di
     """librdkafka's settings: the tool's defaults, then the file, then single properties."""
     ensure_reachable(options.bootstrap_server)
     settings = {"bootstrap.servers": options.bootstrap_server, "logger": _silent_logger(), **defaults}
-    if options.client_config is not None:
-        settings.update(_read_properties(options.client_config))
-    return {**settings, **pairs(getattr(options, "client_properties", []))}
+    return {**settings, **client_properties(options), **pairs(getattr(options, "client_properties", []))}
+
+
+def client_properties(options: argparse.Namespace) -> dict[str, str]:
+    """The properties of the file that --command-config names."""
+    return {} if options.client_config is None else _read_properties(options.client_config)
 
 
 def _silent_logger() -> logging.Logger:
@@ -112,7 +115,7 @@ def ensure_reachable(bootstrap: str) -> None:
     reasons = []
     for address in bootstrap.split(","):
         try:
-            socket.create_connection(_host_and_port(address.strip()), REACH_TIMEOUT_S).close()
+            socket.create_connection(host_and_port(address.strip()), REACH_TIMEOUT_S).close()
             return
         except OSError as error:
             reasons.append(error.strerror or str(error))
@@ -122,7 +125,8 @@ def ensure_reachable(bootstrap: str) -> None:
     )
 
 
-def _host_and_port(address: str) -> tuple[str, int]:
+def host_and_port(address: str) -> tuple[str, int]:
+    """The two parts of `HOST:PORT`, also with a protocol before it or an address of IPv6 in brackets."""
     place = address.rpartition("://")[2]
     host, colon, port = place.rpartition(":")
     if not colon or place.endswith("]"):

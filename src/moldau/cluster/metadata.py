@@ -362,7 +362,7 @@ class Metadata:
                 old = _features_at(node, self._image.features)
                 new = alter(old)
                 if new == old:
-                    return
+                    return None
                 data = znodes.features_json(new)
                 try:
                     if node is None:
