@@ -1,30 +1,17 @@
 """`moldau transactions`, on Apache Kafka 4.3.1 as well as on a broker of ours."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
-from moldau.cli.wire import WireCluster
-from moldau.protocol.messages.k00_produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from moldau.records.batch import Record, build_batch
 from tests.cli.conftest import Ended, Tool
-from tests.transaction_servers import SERVERS, new_topic, server
+from tests.transaction_servers import FOREIGN_PRODUCER, SERVERS, UNVERIFIED, hang, new_topic, now_ms, server, until
 
 TIMEOUT_S = 30.0
 HOUR_MS = 3_600_000
-UNVERIFIED = {"transaction.partition.verification.enable": "false"}
-"""Before KIP-890 leaders took records of transactions that no coordinator knew: this is how transactions hang."""
-PRODUCE_NAMES_TOPICS = 11
-FOREIGN_PRODUCER = 987_654
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -56,37 +43,6 @@ def at_work(bootstrap: str, topic: str) -> Iterator[Producer]:
     assert producer.flush(TIMEOUT_S) == 0
     yield producer
     producer.abort_transaction(TIMEOUT_S)
-
-
-def hang(bootstrap: str, topic: str, partition: int, *, age_ms: int, producer_id: int = FOREIGN_PRODUCER) -> None:
-    """Begin a transaction in a partition that no coordinator knows of."""
-    record = Record(0, now_ms() - age_ms, None, b"left behind", ())
-    batch = build_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
-    data = PartitionProduceData(index=partition, records=batch)
-    request = ProduceRequest(
-        transactional_id="nobody",
-        acks=-1,
-        timeout_ms=30_000,
-        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
-    )
-    with WireCluster(bootstrap) as cluster:
-
-        def is_taken() -> bool:  # a new topic may be without a leader for a moment
-            answer = cluster.any().request(request, ProduceResponse, PRODUCE_NAMES_TOPICS)
-            return answer.responses[0].partition_responses[0].error_code == 0
-
-        until(is_taken)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Ask again and again: a commit is answered before its markers are written."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def asked(tool: Tool, action: str, *arguments: object) -> Any:

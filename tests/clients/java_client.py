@@ -11,7 +11,9 @@ from tests.clients.interface import ALL_CODECS, Acks, AtTimestamp, ClientError, 
 TOOLS = Path(__file__).parents[2] / ".tools"
 COMMAND_TIMEOUT_S = 90.0
 NEWEST, OLDEST = "4.3.1", "0.10.2.0"
-JARS = {NEWEST: TOOLS / f"kafka-{NEWEST}", OLDEST: TOOLS / f"kafka-clients-{OLDEST}"}
+TV1_LAST = "3.9.1"
+"""The last version that knows transaction version 1 only (KIP-890)."""
+JARS = {NEWEST: TOOLS / f"kafka-{NEWEST}"} | {each: TOOLS / f"kafka-clients-{each}" for each in (OLDEST, TV1_LAST)}
 ARCHIVE = TOOLS / f"kafka-{NEWEST}.jsa"
 """Of the classes of JARS[NEWEST], for a JVM whose classpath begins with them: see `tests.tools.class_archive`."""
 
@@ -23,8 +25,9 @@ SHARED = (*QUICK, f"-XX:SharedArchiveFile={ARCHIVE}", "-Xlog:disable")  # an arc
 class JavaDriver:
     """A JVM with one version of kafka-clients in it; starts with the first command."""
 
-    def __init__(self, version: str, classpath: str) -> None:
+    def __init__(self, version: str, classpath: str, main_class: str = "ClientDriver") -> None:
         self.version = version
+        self._main_class = main_class
         self._options = SHARED if version == NEWEST else QUICK
         self._classpath = f"{classpath}:{TOOLS / f'driver-{version}'}"
         self._process: subprocess.Popen[str] | None = None
@@ -58,7 +61,7 @@ class JavaDriver:
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:
-            command = ["java", "-Xmx256m", *self._options, "-cp", self._classpath, "ClientDriver"]
+            command = ["java", "-Xmx256m", *self._options, "-cp", self._classpath, self._main_class]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
         return self._process
 
