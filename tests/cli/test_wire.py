@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from moldau.protocol.messages.k52_vote import VoteRequest, VoteResponse
 from moldau.protocol.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from moldau.testing.brokers import BrokerInThread
 from moldau.testing.ports import free_ports
+from tests.cli.conftest import Tool
 
 
 @contextmanager
@@ -74,3 +76,16 @@ def test_nobody_at_the_address_is_said_in_words() -> None:
 def test_what_is_no_broker_is_said_in_words(data: bytes, reason: str) -> None:
     with answering(data) as address, pytest.raises(ToolError, match=reason):
         WireCluster(address).any()
+
+
+def test_a_secure_listener_is_refused_with_a_way_out(tool: Tool, tmp_path: Path) -> None:
+    settings = tmp_path / "client.properties"
+    settings.write_text("security.protocol=SASL_SSL\n")
+    for arguments in (("list", "--command-config", str(settings)), ("--command-config", str(settings), "list")):
+        assert "security.protocol SASL_SSL is not spoken here" in tool.error("transactions", *arguments)
+
+
+def test_an_action_is_needed(tool: Tool, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    with pytest.raises(SystemExit):
+        tool("transactions")
+    assert b"ACTION" in capsysbinary.readouterr().err

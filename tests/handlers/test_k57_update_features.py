@@ -111,6 +111,11 @@ def test_whoever_may_not_alter_the_cluster_is_refused(world: World) -> None:
     assert transaction_version(world.image) == 2
 
 
+def test_more_features_than_there_can_be_are_refused(world: World) -> None:
+    assert update(world, *[(TV, 1, SAFE)] * 101) == ErrorCode.INVALID_REQUEST
+    assert transaction_version(world.image) == 2
+
+
 def test_a_change_of_another_is_seen(world: World) -> None:
     world.run(world.store.put(znodes.FEATURES, znodes.features_json({TV: 1})))
     world.run(world.metadata.refresh())

@@ -53,8 +53,9 @@ class Open(NamedTuple):
     @property
     def start_ms(self) -> int:
         """When it began, where the coordinator knows; else its last batch, which is later."""
-        known = self.transaction is not None and not self.is_hanging
-        return self.transaction.start_ms if known and self.transaction else self.producer.last_timestamp
+        if self.transaction is None or self.is_hanging:
+            return self.producer.last_timestamp
+        return self.transaction.start_ms
 
 
 def main(argv: Sequence[str]) -> int:
@@ -172,7 +173,7 @@ def _describe(cluster: WireCluster, options: argparse.Namespace) -> None:
 def _producers(cluster: WireCluster, options: argparse.Namespace) -> None:
     partition = (options.topic, options.partition)
     found = producers_of(cluster, partition, options.broker_id)
-    open_ = _opened(cluster, {partition: [each for each in found if each.current_txn_start_offset >= 0]})
+    open_ = _opened(cluster, {partition: list(filter(_is_open, found))})
     ids = {each.producer.producer_id: each.transaction for each in open_}
     rows = [_producer_row(each, ids.get(each.producer_id)) for each in found]
     blocked = _blocked(cluster, partition, open_)
@@ -188,7 +189,7 @@ def _find_hanging(cluster: WireCluster, options: argparse.Namespace) -> None:
         raise ToolError("--partition needs --topic")
     oldest_ms = _now_ms() - options.max_transaction_timeout * MS_PER_MINUTE
     candidates = {
-        partition: [each for each in producers if each.current_txn_start_offset >= 0 > each.last_timestamp - oldest_ms]
+        partition: [each for each in producers if _is_open(each) and each.last_timestamp < oldest_ms]
         for partition, producers in _all_producers(cluster, options).items()
     }
     rows = [_hanging_row(each) for each in _opened(cluster, candidates) if each.is_hanging]
@@ -220,7 +221,7 @@ def _marker_by_offset(cluster: WireCluster, options: argparse.Namespace) -> Mark
     producers = producers_of(cluster, partition)
     producer = next((each for each in producers if each.current_txn_start_offset == start), None)
     if producer is None:
-        starts = sorted(each.current_txn_start_offset for each in producers if each.current_txn_start_offset >= 0)
+        starts = sorted(each.current_txn_start_offset for each in filter(_is_open, producers))
         known = f"the open ones begin at {', '.join(map(str, starts))}" if starts else "none is open"
         raise ToolError(f"no open transaction of {options.topic}-{options.partition} begins at offset {start}: {known}")
     transaction = transactions_by_producer(cluster, [producer.producer_id]).get(producer.producer_id)
@@ -273,6 +274,11 @@ def _asked(cluster: WireCluster, leader: int, partitions: Sequence[Partition]) -
     }
 
 
+def _is_open(producer: ProducerState) -> bool:
+    """Whether the producer has a transaction in the partition that is not ended."""
+    return producer.current_txn_start_offset >= 0
+
+
 def _opened(cluster: WireCluster, producers: Mapping[Partition, Iterable[ProducerState]]) -> list[Open]:
     ids = sorted({each.producer_id for some in producers.values() for each in some})
     known = transactions_by_producer(cluster, ids)
@@ -312,14 +318,13 @@ def _blocked_in_words(partition: Partition, told: Mapping[str, Any]) -> str:
 
 
 def _producer_row(producer: ProducerState, transaction: Transaction | None) -> dict[str, Any]:
-    is_open = producer.current_txn_start_offset >= 0
     return {
         "producerId": producer.producer_id,
         "producerEpoch": producer.producer_epoch,
         "latestCoordinatorEpoch": producer.coordinator_epoch,
         "lastSequence": producer.last_sequence,
         "lastTimestamp": producer.last_timestamp,
-        "currentTransactionStartOffset": producer.current_txn_start_offset if is_open else None,
+        "currentTransactionStartOffset": producer.current_txn_start_offset if _is_open(producer) else None,
         "transactionalId": transaction.transactional_id if transaction else None,
     }
 
