@@ -35,7 +35,7 @@ LEFT_OUT = {
     "clients/test_commits_survive.py": "kills brokers",
     "coordinators/test_random_groups.py": "a model, for long",
     "faults": "kills brokers",
-    "log/test_cleaner_model.py": "a model, for long",
+    "log/compaction/test_cleaner_model.py": "a model, for long",
     "log/test_crash_steps.py": "stops after every operation of a log",
     "replication/test_model.py": "a model, for long",
     "replication/test_power_model.py": "a model, for long",
