@@ -84,7 +84,7 @@ class Listed(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """What a coordinator knows of a transactional id."""
+    """State of a transactional id, as its coordinator knows it."""
 
     transactional_id: str
     coordinator: int
@@ -98,7 +98,7 @@ class Transaction(NamedTuple):
 
 
 class Filters(NamedTuple):
-    """Which transactions are listed; an empty one is none."""
+    """Filters of the listed transactions; an empty filter lets all pass."""
 
     states: Sequence[str] = ()
     producer_ids: Sequence[int] = ()
@@ -110,7 +110,7 @@ EVERYTHING = Filters()
 
 
 class Marker(NamedTuple):
-    """What an abort marker needs to say."""
+    """Fields of an abort marker."""
 
     producer_id: int
     producer_epoch: int
@@ -168,7 +168,7 @@ def _check_filters(connection: WireConnection, filters: Filters) -> None:
 
 
 def describe_transaction(cluster: WireCluster, transactional_id: str) -> Transaction:
-    """What the id's coordinator knows; Refused where it does not know it."""
+    """The transaction, as the id's coordinator knows it; raises Refused where the coordinator does not know the id."""
     return patiently(lambda: _described(cluster, transactional_id))
 
 
@@ -307,7 +307,7 @@ def write_abort_marker(cluster: WireCluster, partition: Partition, marker: Marke
 
 
 def transactions_by_producer(cluster: WireCluster, producer_ids: Sequence[int]) -> dict[int, Transaction]:
-    """What the coordinators know of these producers, where they know them."""
+    """Transactions by producer, for the producers that a coordinator knows."""
     found: dict[int, Transaction] = {}
     for each in list_transactions(cluster, Filters(producer_ids=producer_ids)) if producer_ids else ():
         try:

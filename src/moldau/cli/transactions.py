@@ -52,7 +52,7 @@ class Open(NamedTuple):
 
     @property
     def start_ms(self) -> int:
-        """When it began, where the coordinator knows; else its last batch, which is later."""
+        """Start of the transaction, where the coordinator knows it; else the time of its last batch, which is later."""
         if self.transaction is None or self.is_hanging:
             return self.producer.last_timestamp
         return self.transaction.start_ms
@@ -243,7 +243,7 @@ def _marker_as_told(options: argparse.Namespace) -> Marker:
 
 
 def _all_producers(cluster: WireCluster, options: argparse.Namespace) -> dict[Partition, list[ProducerState]]:
-    """Of every partition that is meant and has a leader."""
+    """The producers of every partition that the options name and that has a leader."""
     if options.partition is not None:
         partition = (options.topic, options.partition)
         leader_of(cluster, partition)  # says what is wrong with a partition that is not there
@@ -266,7 +266,7 @@ def _all_producers(cluster: WireCluster, options: argparse.Namespace) -> dict[Pa
 
 
 def _asked(cluster: WireCluster, leader: int, partitions: Sequence[Partition]) -> dict[Partition, list[ProducerState]]:
-    """With another question to those who have moved meanwhile."""
+    """The producers of each partition; a partition that has moved meanwhile is asked for again."""
     answers = producers_on(cluster, leader, partitions)
     return {
         partition: answer if isinstance(answer, list) else producers_of(cluster, partition)
@@ -288,7 +288,7 @@ def _opened(cluster: WireCluster, producers: Mapping[Partition, Iterable[Produce
 
 
 def _blocked(cluster: WireCluster, partition: Partition, open_: Sequence[Open]) -> dict[str, Any]:
-    """Where readers of committed records stop, and what they wait for."""
+    """The last stable offset, at which readers of committed records stop, and the transaction that they wait for."""
     stable, high = (end_offset(cluster, partition, level) for level in (READ_COMMITTED, READ_UNCOMMITTED))
     first = min(open_, key=lambda each: each.producer.current_txn_start_offset, default=None)
     told: dict[str, Any] = {"lastStableOffset": stable, "highWatermark": high, "blockedBy": None}

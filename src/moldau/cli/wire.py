@@ -33,7 +33,7 @@ _header = struct.Struct(">hhih")
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """Address of a broker."""
 
     host: str
     port: int
@@ -132,7 +132,7 @@ class WireCluster:
         return sorted(self._addresses)
 
     def metadata(self, topics: Iterable[str] | None) -> list[MetadataResponseTopic]:
-        """What the cluster knows of these topics, of all for None."""
+        """Metadata of these topics, of all topics for None."""
         wanted = (
             None if topics is None else [MetadataRequestTopic(topic_id=NO_TOPIC_ID, name=topic) for topic in topics]
         )

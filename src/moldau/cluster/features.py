@@ -34,8 +34,8 @@ NEWEST: Final[Levels] = {name: levels.max_level for name, levels in SUPPORTED.it
 
 
 class UpgradeType(IntEnum):
-    """Which way a level may go; the numbers of the protocol. Nothing of ours is lost on the way down, so that a safe
-    downgrade and an unsafe one are the same."""
+    """Direction in which a level may go; the numbers of the protocol. Nothing of ours is lost on the way down, so that
+    a safe downgrade and an unsafe one are the same."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
