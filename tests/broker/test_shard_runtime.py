@@ -24,6 +24,7 @@ from moldau.core.ids import TopicPartition
 from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
 from moldau.log.log import Log
+from moldau.log.verification import NOT_VERIFIED
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import EndTxnMarker, Record, build_batch, build_end_txn_marker, split_batches
 from moldau.replication.durability import Durability
@@ -88,7 +89,7 @@ class Bench:
         return host
 
     def append(self, batch: bytes) -> None:
-        self.partition.append_own(batch, self.clock.now_ms())
+        self.partition.append_own(batch, self.clock.now_ms(), NOT_VERIFIED)
 
 
 def run(test: Callable[[], Any]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from moldau.broker.dispatch import Answer, Dispatcher, Peer
 from moldau.fastpath.consumer_fetch import VERSION_MIN, ConsumerFetch
+from moldau.log.verification import NOT_VERIFIED
 from moldau.protocol import codec
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from moldau.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -112,7 +113,7 @@ class Consumers:
     def append_own(self, batch: bytes) -> bytes | None:
         """A batch of a transaction, or its end, for both; what the fetch that waits is answered."""
         for side in self.sides:
-            side.world.services.replicas.get("t", 0).append_own(batch, side.world.services.clock.now_ms())
+            side.world.services.replicas.get("t", 0).append_own(batch, side.world.services.clock.now_ms(), NOT_VERIFIED)
             side.turn()
         return self.answered()
 

@@ -5,6 +5,7 @@ import pytest
 
 from moldau.core.ids import TopicPartition
 from moldau.log.log import Log
+from moldau.log.verification import NOT_VERIFIED
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
@@ -65,7 +66,7 @@ def test_deleting_records_past_a_transaction_that_nobody_ends_frees_the_last_sta
     log, now_ms = partition.log, world.clock.now_ms()
 
     def append(batch: PreparedBatch) -> None:
-        log.append_as_leader(batch, 0, now_ms)
+        log.append_as_leader(batch, 0, now_ms, NOT_VERIFIED)
         partition.advance_high_watermark(log.log_end_offset, batch.size)
 
     for sequence in range(2):

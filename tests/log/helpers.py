@@ -9,6 +9,7 @@ from moldau.core.ids import TopicPartition
 from moldau.core.memory_files import MemoryFiles
 from moldau.core.topic_config import TopicConfig
 from moldau.log.log import Log
+from moldau.log.verification import NOT_VERIFIED
 from moldau.records.batch import (
     BatchHeader,
     EndTxnMarker,
@@ -111,7 +112,7 @@ def marker(*, committed: bool, producer_id: int = 7, epoch: int = 0, coordinator
 
 def append(log: Log, prepared: PreparedBatch, leader_epoch: int = 0) -> int:
     """Append as leader; returns the base offset."""
-    return log.append_as_leader(prepared, leader_epoch, NOW_MS).base_offset
+    return log.append_as_leader(prepared, leader_epoch, NOW_MS, NOT_VERIFIED).base_offset
 
 
 def fill(log: Log, count: int, size: int = 300, leader_epoch: int = 0) -> None:

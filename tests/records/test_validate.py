@@ -145,11 +145,10 @@ def test_append_time_is_put_on_a_batch_without_opening_it() -> None:
 
 @pytest.mark.parametrize("compression_type", ["producer", "lz4"])
 @pytest.mark.parametrize("is_compacted", [False, True])
-def test_batches_of_transactions_that_nobody_coordinates_are_refused(compression_type: str, is_compacted: bool) -> None:
+def test_a_batch_of_a_transaction_keeps_its_mark_and_has_a_producer(compression_type: str, is_compacted: bool) -> None:
     batch = build_batch(RECORDS, producer_id=3, producer_epoch=0, base_sequence=0, is_transactional=True)
-    with pytest.raises(ApiError) as error:
-        prepare(batch, compression_type=compression_type, is_compacted=is_compacted)
-    assert error.value.code == ErrorCode.INVALID_TXN_STATE
+    prepared = prepare(batch, compression_type=compression_type, is_compacted=is_compacted)
+    assert prepared.header.is_transactional
     with pytest.raises(ApiError) as error:
         prepare(changed(batch, producer_id=-1, producer_epoch=-1, base_sequence=-1))
     assert error.value.code == ErrorCode.INVALID_RECORD

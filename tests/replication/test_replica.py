@@ -4,6 +4,7 @@ from moldau.core.clock import ManualClock
 from moldau.core.ids import TopicPartition
 from moldau.core.memory_files import MemoryFiles
 from moldau.log.log import Log
+from moldau.log.verification import NOT_VERIFIED
 from moldau.records.batch import EndTxnMarker, Record, build_batch, build_end_txn_marker
 from moldau.replication.follower import FollowedPartition
 from moldau.replication.replica import ENOUGH_BYTES, UNCOMMITTED_MAX, Replica
@@ -47,7 +48,7 @@ class Writer:
         return self._append(build_end_txn_marker(ended, producer_id=producer_id, producer_epoch=0, timestamp=NOW_MS))
 
     def _append(self, data: bytes) -> int:
-        self.leader.partition.append_own(data, NOW_MS)
+        self.leader.partition.append_own(data, NOW_MS, NOT_VERIFIED)
         return len(data)
 
 

@@ -22,7 +22,7 @@ from moldau.log.log_directory import LogDirectory
 from moldau.log.log_durability import LogDurability
 from moldau.log.log_swaps import LogSwaps
 from moldau.log.open_files import OpenFiles
-from moldau.log.producers import Producers
+from moldau.log.producers import BatchMetadata, Producers
 from moldau.log.recovery import LoadedLog, Loader, replay_producers
 from moldau.log.retention import expired_count
 from moldau.log.roll_policy import fits, is_old, room_in
@@ -30,6 +30,7 @@ from moldau.log.segment import NO_ROOM, RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
 from moldau.log.timestamps import Search, TimestampOffset, find_max_timestamp, find_timestamp
 from moldau.log.txn_index import AbortedTxn
+from moldau.log.verification import VerificationGuard
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import BatchHeader, EndTxnMarker, read_end_txn_marker, read_sent_batches, stamp
 from moldau.records.validate import PreparedBatch
@@ -40,6 +41,7 @@ NO_TIMESTAMP = -1
 
 _LOG_OVERHEAD = 12
 _LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 
 T = TypeVar("T")
@@ -133,18 +135,26 @@ class Log:
 
     # Appending
 
-    def append_as_leader(self, batch: PreparedBatch, leader_epoch: int, now_ms: int) -> AppendResult:
-        """Append a batch, which gets its offsets here."""
+    def append_as_leader(
+        self,
+        batch: PreparedBatch,
+        leader_epoch: int,
+        now_ms: int,
+        guard: VerificationGuard | None = None,
+        transaction_version: int = 0,
+    ) -> AppendResult:
+        """Append a batch, which gets its offsets here. The first of a transaction needs the `guard` that was made
+        before its coordinator was asked; a marker is of a transaction of this version."""
         if self.failure is not None:
             raise self._unavailable()
         header, body = batch
-        _, length, _, _, _, attributes, delta, _, timestamp, producer_id, producer_epoch, sequence, _ = header
+        _, length, _, _, _, attributes, delta, _, timestamp, producer_id, _, _, _ = header
         marker: EndTxnMarker | None = None
         if producer_id >= 0:  # checked before anything is written: a refused batch must leave no trace
             if attributes & _CONTROL:
-                marker = self._check_marker(batch)
+                marker = self._check_marker(batch, transaction_version)
             else:
-                duplicate = self.producers.check(producer_id, producer_epoch, sequence, delta)
+                duplicate = self._check_producer(header, guard)
                 if duplicate is not None:
                     return AppendResult(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True)
         base_offset = self.log_end_offset
@@ -175,7 +185,7 @@ class Log:
             if marker is None:
                 self.producers.update(header, base_offset, now_ms)
             else:
-                self._complete(segment, header, base_offset, marker, now_ms)
+                self._complete(segment, header, base_offset, marker, now_ms, transaction_version)
         append_time = timestamp if attributes & _LOG_APPEND_TIME else NO_TIMESTAMP
         return AppendResult(base_offset, last_offset, append_time, False)
 
@@ -247,16 +257,34 @@ class Log:
         if aborted is not None:
             self._add_aborted(segment, aborted)
 
-    def _check_marker(self, batch: PreparedBatch) -> EndTxnMarker | None:
-        marker = read_end_txn_marker(stamp(0, batch.header.batch_length, 0) + bytes(batch.body))
+    def _check_producer(self, header: BatchHeader, guard: VerificationGuard | None) -> BatchMetadata | None:
+        """As `Producers.check`, of a batch in or outside of a transaction."""
+        _, _, _, _, _, attributes, delta, _, _, producer_id, epoch, sequence, _ = header
+        producers = self.producers
+        if attributes & _TRANSACTIONAL:
+            return producers.check_transactional(producer_id, epoch, sequence, delta, guard)
+        duplicate = producers.check(producer_id, epoch, sequence, delta)
+        if duplicate is None:
+            producers.check_outside(producer_id)
+        return duplicate
+
+    def _check_marker(self, batch: PreparedBatch, transaction_version: int) -> EndTxnMarker | None:
+        header = batch.header
+        marker = read_end_txn_marker(stamp(0, header.batch_length, 0) + bytes(batch.body))
         if marker is not None:
-            self.producers.check_marker(batch.header.producer_id, batch.header.producer_epoch, marker)
+            self.producers.check_marker(header.producer_id, header.producer_epoch, marker, transaction_version)
         return marker
 
     def _complete(
-        self, segment: Segment, header: BatchHeader, base_offset: int, marker: EndTxnMarker, now_ms: int
+        self,
+        segment: Segment,
+        header: BatchHeader,
+        base_offset: int,
+        marker: EndTxnMarker,
+        now_ms: int,
+        transaction_version: int,
     ) -> None:
-        completed = self.producers.complete(header, base_offset, marker, now_ms)
+        completed = self.producers.complete(header, base_offset, marker, now_ms, transaction_version)
         if completed is not None and not completed.committed:
             self._add_aborted(segment, self.producers.aborted(completed))
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from moldau.core.files import Buffer
 from moldau.log.txn_index import AbortedTxn
+from moldau.log.verification import TRANSACTION_BUMPS_EPOCH, VerificationGuard, VerificationGuards
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import BatchHeader, EndTxnMarker, read_end_txn_marker
 from moldau.records.record import RecordFormatError
@@ -114,10 +115,11 @@ class CompletedTxn(NamedTuple):
 class Producers:
     """The producers of one log, by id."""
 
-    __slots__ = ("_ongoing", "_unreplicated", "by_id", "map_end_offset")
+    __slots__ = ("_ongoing", "_unreplicated", "by_id", "guards", "map_end_offset")
 
     def __init__(self) -> None:
         self.by_id: dict[int, ProducerEntry] = {}
+        self.guards = VerificationGuards()
         # First offset -> producer id, in the order of offsets, as transactions begin at the end of the log.
         self._ongoing: dict[int, int] = {}
         # First offset -> offset of the marker, for transactions whose marker may be above the high watermark.
@@ -148,6 +150,47 @@ class Producers:
             return None
         return _duplicate_or_raise(entry, base_sequence, (base_sequence + offset_delta) & _SEQUENCE_MASK)
 
+    def check_outside(self, producer_id: int) -> None:
+        """Raise ApiError unless this producer may write a batch that is of no transaction."""
+        entry = self.by_id.get(producer_id)
+        if entry is not None and entry.current_txn_first_offset != NO_OFFSET:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {producer_id} has a transaction open since offset {entry.current_txn_first_offset}",
+            )
+
+    def check_transactional(
+        self, producer_id: int, epoch: int, base_sequence: int, offset_delta: int, guard: VerificationGuard | None
+    ) -> BatchMetadata | None:
+        """May this batch of a transaction be appended (KIP-890)? As `check`. A coordinator's batch has no sequence.
+
+        Kafka's order: a batch that is there already, a stale epoch (from which the producer can recover), a transaction
+        that is not open here, and then the sequence.
+        """
+        entry = self.by_id.get(producer_id)
+        if not self.is_open(producer_id, epoch):
+            if entry is not None and entry.epoch == epoch:
+                duplicate = _written_before(entry, base_sequence, offset_delta)
+                if duplicate is not None:
+                    return duplicate
+            if entry is not None and epoch < entry.epoch:
+                raise _stale_epoch(entry, epoch)
+            self.guards.check(producer_id, base_sequence, guard, is_known=entry is not None)
+        return None if base_sequence < 0 else self.check(producer_id, epoch, base_sequence, offset_delta)
+
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transaction of this producer and epoch is open."""
+        entry = self.by_id.get(producer_id)
+        return entry is not None and entry.epoch == epoch and entry.current_txn_first_offset != NO_OFFSET
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, base_sequence: int, now_ms: int, *, bumps_epoch: bool
+    ) -> VerificationGuard | None:
+        """The guard with which the first batch of a transaction is to be appended; None: the transaction is open."""
+        if self.is_open(producer_id, epoch):
+            return None
+        return self.guards.begin(producer_id, epoch, base_sequence, now_ms, bumps_epoch=bumps_epoch)
+
     def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
         """Take in a batch of records that was written at `base_offset`."""
         _, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, sequence, _ = header
@@ -162,26 +205,47 @@ class Producers:
         entry.rows = None
         entry.last_timestamp = timestamp
         entry.last_seen_ms = now_ms
-        if attributes & _TRANSACTIONAL and entry.current_txn_first_offset == NO_OFFSET:
-            entry.current_txn_first_offset = base_offset
-            self._ongoing[base_offset] = producer_id
+        if attributes & _TRANSACTIONAL:
+            if self.guards:
+                self.guards.written(producer_id)
+            if entry.current_txn_first_offset == NO_OFFSET:
+                entry.current_txn_first_offset = base_offset
+                self._ongoing[base_offset] = producer_id
 
-    def check_marker(self, producer_id: int, epoch: int, marker: EndTxnMarker) -> None:
-        """Raise ApiError unless the coordinator may end this producer's transaction."""
+    def check_marker(self, producer_id: int, epoch: int, marker: EndTxnMarker, transaction_version: int = 0) -> None:
+        """Raise ApiError unless the coordinator may end this producer's transaction.
+
+        From transaction version 2 on a marker has the epoch of the next transaction, and so must be above that of
+        the one it ends (KIP-1228): one that comes late cannot end the next. With nothing open it is the same marker
+        again, whose answer was lost (KAFKA-19999).
+        """
         entry = self.by_id.get(producer_id)
         if entry is None:
             return
-        if epoch < entry.epoch:
-            raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {producer_id} is at epoch {entry.epoch}")
+        is_strict = transaction_version >= TRANSACTION_BUMPS_EPOCH and entry.current_txn_first_offset != NO_OFFSET
+        if epoch < entry.epoch or (is_strict and epoch == entry.epoch):
+            raise ApiError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} is at epoch {entry.epoch}, the marker is of epoch {epoch}",
+            )
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise ApiError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"coordinator epoch {marker.coordinator_epoch} is older than {entry.coordinator_epoch}",
             )
 
-    def complete(self, header: BatchHeader, base_offset: int, marker: EndTxnMarker, now_ms: int) -> CompletedTxn | None:
+    def complete(
+        self,
+        header: BatchHeader,
+        base_offset: int,
+        marker: EndTxnMarker,
+        now_ms: int,
+        transaction_version: int = 0,
+    ) -> CompletedTxn | None:
         """Take in the marker that was written at `base_offset`; returns the transaction that it ended, if one was
         open."""
+        if self.guards:
+            self.guards.ended(header.producer_id, header.producer_epoch, transaction_version)
         entry = self.by_id.get(header.producer_id)
         if entry is None:
             entry = self._new_entry(header.producer_id, header.producer_epoch, now_ms)
@@ -234,13 +298,17 @@ class Producers:
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark."""
-        if self._unreplicated:
-            for first_offset in [first for first, marker in self._unreplicated.items() if marker < high_watermark]:
-                del self._unreplicated[first_offset]
+        self.replicated_to(high_watermark)
         first_open = next(iter(self._ongoing), None)
         if not self._unreplicated:
             return first_open
         return min(self._unreplicated) if first_open is None else min(first_open, *self._unreplicated)
+
+    def replicated_to(self, high_watermark: int) -> None:
+        """Let go of the transactions whose marker every in-sync replica has. The high watermark only rises."""
+        if self._unreplicated:
+            for first_offset in [first for first, marker in self._unreplicated.items() if marker < high_watermark]:
+                del self._unreplicated[first_offset]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that have been silent for long, unless they have an open transaction; returns their
@@ -252,6 +320,7 @@ class Producers:
         ]
         for producer_id in expired:
             del self.by_id[producer_id]
+        self.guards.expire(now_ms, expiration_ms)
         return len(expired)
 
     def _new_entry(self, producer_id: int, epoch: int, now_ms: int) -> ProducerEntry:
@@ -282,6 +351,7 @@ class Producers:
     def load(self, entries: Iterable[ProducerEntry]) -> None:
         """Replace everything with the content of a snapshot."""
         self.by_id = {entry.producer_id: entry for entry in entries}
+        self.guards.clear()
         self._unreplicated = {}
         self._ongoing = {
             entry.current_txn_first_offset: entry.producer_id
@@ -292,12 +362,25 @@ class Producers:
 
 def _check_new_epoch(entry: ProducerEntry, epoch: int, base_sequence: int) -> None:
     if epoch < entry.epoch:
-        raise ApiError(
-            ErrorCode.INVALID_PRODUCER_EPOCH,
-            f"producer {entry.producer_id} is at epoch {entry.epoch}, the batch is of epoch {epoch}",
-        )
+        raise _stale_epoch(entry, epoch)
     if base_sequence != 0 and entry.epoch != NO_PRODUCER_EPOCH:
         raise _out_of_order(entry, base_sequence, "a new epoch starts with sequence 0")
+
+
+def _stale_epoch(entry: ProducerEntry, epoch: int) -> ApiError:
+    return ApiError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"producer {entry.producer_id} is at epoch {entry.epoch}, the batch is of epoch {epoch}",
+    )
+
+
+def _written_before(entry: ProducerEntry, base_sequence: int, offset_delta: int) -> BatchMetadata | None:
+    """The same batch as it was written before, if it was."""
+    last_sequence = (base_sequence + offset_delta) & _SEQUENCE_MASK
+    for batch in entry.batches if base_sequence >= 0 else ():
+        if batch.last_sequence == last_sequence and batch.first_sequence == base_sequence:
+            return batch
+    return None
 
 
 def _duplicate_or_raise(entry: ProducerEntry, base_sequence: int, last_sequence: int) -> BatchMetadata | None:
@@ -307,9 +390,9 @@ def _duplicate_or_raise(entry: ProducerEntry, base_sequence: int, last_sequence:
         raise _out_of_order(entry, base_sequence, "an epoch starts with sequence 0")
     if base_sequence == (batches[-1].last_sequence + 1) & _SEQUENCE_MASK:
         return None
-    for batch in batches:
-        if batch.last_sequence == last_sequence and batch.first_sequence == base_sequence:
-            return batch
+    duplicate = _written_before(entry, base_sequence, (last_sequence - base_sequence) & _SEQUENCE_MASK)
+    if duplicate is not None:
+        return duplicate
     if _is_before(base_sequence, batches[0].first_sequence) and _is_before(last_sequence, batches[0].first_sequence):
         # Written long ago and its offset forgotten; clients take this code as success without an offset.
         raise ApiError(

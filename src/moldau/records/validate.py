@@ -77,7 +77,7 @@ ALLOWED_RECORDS = 5_000
 LENGTH_POSITION = 8
 
 _ZSTD = int(Codec.ZSTD)  # looking up an enum's member costs more than the comparison
-_REWRITTEN_OR_REFUSED = LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
+_REWRITTEN_OR_REFUSED = LOG_APPEND_TIME_FLAG | CONTROL_FLAG
 _LENGTH_WITHOUT_RECORDS = BATCH_HEADER_BYTES - LOG_OVERHEAD
 _unpack_header = HEADER_LAYOUT.unpack_from
 _new_tuple = tuple.__new__  # a quarter of what BatchHeader._make costs
@@ -195,6 +195,7 @@ def prepare_for_append(
             and not attributes & _REWRITTEN_OR_REFUSED
             and (codec < _ZSTD or (codec == _ZSTD and produce_version >= PRODUCE_ALLOWS_ZSTD))
             and (base_sequence >= 0 or producer_id <= NO_PRODUCER_ID)
+            and (producer_id > NO_PRODUCER_ID or not attributes & TRANSACTIONAL_FLAG)
             and max_timestamp - now_ms <= after_max_ms
             and (now_ms - base_timestamp <= before_max_ms or base_timestamp == NO_TIMESTAMP)
             and not is_compacted
@@ -273,10 +274,6 @@ def _check_batch(batch: memoryview, header: BatchHeader, rules: AppendRules) -> 
     if header.is_transactional and not header.has_producer_id:
         # Kafka stores such a batch unless it has to recompress it, and then fails. No client sends it.
         raise _invalid("a transactional batch has no producer id")
-    if header.is_transactional:
-        # There is no coordinator who could have begun the transaction, or would ever end it: it would hold the last
-        # stable offset where it is, for ever.
-        raise ApiError(ErrorCode.INVALID_TXN_STATE, f"producer {header.producer_id} has no transaction here")
 
 
 def _records_max(codec: int, section_bytes: int) -> int:

@@ -78,6 +78,7 @@ class FollowedPartition(Replica):
 
     def _advance_high_watermark(self, offset: int) -> None:
         self.high_watermark = offset
+        self.log.producers.replicated_to(offset)
         uncommitted, size = self._uncommitted, 0
         while uncommitted and uncommitted[0][0] <= offset:
             size += uncommitted.popleft()[1]

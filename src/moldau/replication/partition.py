@@ -21,7 +21,9 @@ from moldau.core.files import Buffer, FileRegion
 from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
 from moldau.log.log import AppendResult, Log
+from moldau.log.verification import VerificationGuard
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.records.batch import EndTxnMarker, build_end_txn_marker
 from moldau.records.validate import Allowance, AppendRules, PreparedBatch, prepare_for_append, prepare_own_batch
 from moldau.replication.durability import ACKS_ALL
 from moldau.replication.follower_progress import FollowerProgress
@@ -128,17 +130,44 @@ class Partition(Replica):
     # Appending
 
     def append(
-        self, records: Buffer, produce_version: int, acks: int, now_ms: int, allowance: Allowance | None = None
+        self,
+        records: Buffer,
+        produce_version: int,
+        acks: int,
+        now_ms: int,
+        allowance: Allowance | None = None,
+        guard: VerificationGuard | None = None,
     ) -> AppendResult:
-        """Append what a producer sent. Raises RecordsToOpen if that takes more work than is allowed."""
+        """Append what a producer sent. Raises RecordsToOpen if that takes more work than is allowed. The first batch of
+        a transaction needs the guard of `begin_verification`."""
         self._check_writable(acks)
         batch = prepare_for_append(records, self._rules, produce_version, now_ms, allowance)
-        return self._append(batch, len(records), now_ms)
+        return self._append(batch, len(records), now_ms, guard)
 
-    def append_opened(self, batch: PreparedBatch, acks: int, now_ms: int) -> AppendResult:
+    def append_opened(
+        self, batch: PreparedBatch, acks: int, now_ms: int, guard: VerificationGuard | None = None
+    ) -> AppendResult:
         """Append what became of RecordsToOpen: much may have changed meanwhile."""
         self._check_writable(acks)
-        return self._append(batch, batch.size, now_ms)
+        return self._append(batch, batch.size, now_ms, guard)
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int, *, bumps_epoch: bool
+    ) -> VerificationGuard | None:
+        """The guard for the first batch of a transaction, before its coordinator is asked whether this partition is in
+        it; None: the transaction is open here, nobody need be asked."""
+        return self.log.producers.begin_verification(
+            producer_id, producer_epoch, base_sequence, now_ms, bumps_epoch=bumps_epoch
+        )
+
+    def append_marker(
+        self, marker: EndTxnMarker, producer_id: int, producer_epoch: int, transaction_version: int, now_ms: int
+    ) -> AppendResult:
+        """End a producer's transaction in this partition, as its coordinator wishes; with acks=all."""
+        self._check_writable(ACKS_ALL)
+        self.log.producers.replicated_to(self.high_watermark)
+        batch = build_end_txn_marker(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=now_ms)
+        return self._append(prepare_own_batch(batch), len(batch), now_ms, None, transaction_version)
 
     def _check_writable(self, acks: int) -> None:
         if acks == ACKS_ALL and self.is_under_min_isr:
@@ -146,10 +175,17 @@ class Partition(Replica):
         if not self.is_led:
             raise self._not_leader()
 
-    def _append(self, batch: PreparedBatch, size: int, now_ms: int) -> AppendResult:
+    def _append(
+        self,
+        batch: PreparedBatch,
+        size: int,
+        now_ms: int,
+        guard: VerificationGuard | None = None,
+        transaction_version: int = 0,
+    ) -> AppendResult:
         log = self.log
         try:
-            result = log.append_as_leader(batch, self.leader_epoch, now_ms)
+            result = log.append_as_leader(batch, self.leader_epoch, now_ms, guard, transaction_version)
             end = log.log_end_offset
             if self.sole:
                 if end != self.high_watermark:
@@ -161,10 +197,10 @@ class Partition(Replica):
             raise log.stop(error) from error
         return result
 
-    def append_own(self, batch: bytes, now_ms: int) -> AppendResult:
+    def append_own(self, batch: bytes, now_ms: int, guard: VerificationGuard | None = None) -> AppendResult:
         """Append a batch that the broker itself made, with acks=all: a coordinator's records."""
         self.check_own(len(batch))
-        return self._append(prepare_own_batch(batch), len(batch), now_ms)
+        return self._append(prepare_own_batch(batch), len(batch), now_ms, guard)
 
     def check_own(self, batch_bytes: int) -> None:
         """Raise what `append_own` would: for one who wants to know before the batch is made."""
@@ -379,10 +415,13 @@ class Partition(Replica):
                 f"{self.topic_partition} has nothing to delete before {offset}: "
                 f"the high watermark is {self.high_watermark}",
             )
+        stable = self.last_stable_offset
         if self.log.advance_log_start(offset):
             self._stop_if_broken()
             for waiter in tuple(self.replica_waiters):
                 waiter.grown(self)
+            if self.last_stable_offset != stable:  # an open transaction is gone with its records
+                self.wake()
         return self.log.log_start_offset
 
 

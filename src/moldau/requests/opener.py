@@ -5,6 +5,7 @@ from typing import Protocol, TypeVar
 
 from moldau.core.clock import Clock
 from moldau.log.log import AppendResult
+from moldau.log.verification import VerificationGuard
 from moldau.records.validate import RecordsToOpen
 from moldau.replication.partition import Partition
 
@@ -27,8 +28,13 @@ class InlineOpener:
 
 
 async def append_opened(
-    to_open: RecordsToOpen, partition: Partition, acks: int, opener: Opener, clock: Clock
+    to_open: RecordsToOpen,
+    partition: Partition,
+    acks: int,
+    opener: Opener,
+    clock: Clock,
+    guard: VerificationGuard | None = None,
 ) -> AppendResult:
     """Append what had to be opened first. It is checked again whether this broker may: it may lead no more."""
     batch = await opener.run(to_open.work)
-    return partition.append_opened(batch, acks, clock.now_ms())
+    return partition.append_opened(batch, acks, clock.now_ms(), guard)
