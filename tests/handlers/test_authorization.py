@@ -47,6 +47,16 @@ from moldau.protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from moldau.protocol.messages.k27_write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from moldau.protocol.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from moldau.protocol.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from moldau.protocol.messages.k33_alter_configs import AlterableConfig as ReplacedConfig
 from moldau.protocol.messages.k33_alter_configs import AlterConfigsRequest
@@ -166,6 +176,17 @@ def _commit(world: World) -> OffsetCommitRequest:
     partitions = [OffsetCommitRequestPartition(partition_index=0, committed_offset=2)]
     topics = [OffsetCommitRequestTopic(topic_id=_id(world), partitions=partitions)]
     return OffsetCommitRequest(group_id=G, generation_id_or_member_epoch=-1, topics=topics)
+
+
+def _commit_in_transaction() -> TxnOffsetCommitRequest:
+    partitions = [TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=2)]
+    topics = [TxnOffsetCommitRequestTopic(name=T, partitions=partitions)]
+    return TxnOffsetCommitRequest(transactional_id=TXN, group_id=G, producer_id=1, topics=topics)
+
+
+def _end() -> WriteTxnMarkersRequest:
+    topics = [WritableTxnMarkerTopic(name=T, partition_indexes=[0])]
+    return WriteTxnMarkersRequest(markers=[WritableTxnMarker(producer_id=1, topics=topics)])
 
 
 def _offsets(world: World, *, all_topics: bool = False) -> OffsetFetchRequest:
@@ -392,6 +413,20 @@ CASES = [
         (CLUSTER_DENIED, -1),
     ),
     Case(lambda _: InitProducerIdRequest(transactional_id=TXN), ((WRITE, TRANSACTIONAL_ID),), _code, TXN_DENIED),
+    Case(
+        lambda _: _end(),
+        ((ALTER, CLUSTER), (CLUSTER_ACTION, CLUSTER)),
+        lambda answer: answer.markers[0].topics[0].partitions[0].error_code,
+        CLUSTER_DENIED,
+    ),
+    Case(
+        lambda _: _commit_in_transaction(),
+        ((WRITE, TRANSACTIONAL_ID),),
+        _codes("topics", "partitions"),
+        [TXN_DENIED],
+    ),
+    Case(lambda _: _commit_in_transaction(), ((READ, GROUP),), _codes("topics", "partitions"), [GROUP_DENIED]),
+    Case(lambda _: _commit_in_transaction(), ((READ, TOPIC),), _codes("topics", "partitions"), [TOPIC_DENIED]),
     Case(
         lambda _: OffsetForLeaderEpochRequest(
             topics=[OffsetForLeaderTopic(topic=T, partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=0)])]

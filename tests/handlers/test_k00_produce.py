@@ -32,12 +32,13 @@ def test_clients_cannot_write_to_an_internal_topic(world: World, version: int) -
     assert world.log_of("__consumer_offsets").log_end_offset == 0
 
 
-def _ask(world: World, topic_id: bytes, batch: bytes, version: int) -> int:
+def _ask(world: World, topic_id: bytes, batch: bytes, version: int, transactional_id: str | None = None) -> int:
     """The code that a batch is answered with."""
     data = [PartitionProduceData(index=0, records=batch)]
     named = {"topic_id": topic_id} if version >= BY_ID else {"name": "t"}
     topic = TopicProduceData(partition_data=data, **named)
-    answer = world.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]), version)
+    request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=1000, topic_data=[topic])
+    answer = world.ask(request, version)
     code: int = answer.responses[0].partition_responses[0].error_code
     return code
 
@@ -49,13 +50,13 @@ def _transactional(world: World, sequence: int = 0) -> bytes:
 
 @pytest.mark.parametrize("version", [3, 7, 9, 12, BY_ID])
 @pytest.mark.parametrize("configs", [{}, {"cleanup.policy": "compact"}, {"compression.type": "lz4"}])
-def test_a_batch_of_a_transaction_that_nobody_coordinates_is_refused(
-    world: World, version: int, configs: dict[str, str]
-) -> None:
+def test_a_batch_of_a_transaction_without_an_id_is_refused(world: World, version: int, configs: dict[str, str]) -> None:
     topic_id = world.create("t", configs=configs)
-    assert _ask(world, topic_id, _transactional(world), version) == ErrorCode.INVALID_TXN_STATE
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert _ask(world, topic_id, _transactional(world), version) == code
     end = build_end_txn_marker(EndTxnMarker(True, 1), producer_id=7, producer_epoch=0, timestamp=1)
-    assert _ask(world, topic_id, end, version) == ErrorCode.INVALID_RECORD
+    assert _ask(world, topic_id, end, version) == code
+    assert _ask(world, topic_id, end, version, "tx") == ErrorCode.INVALID_RECORD
     log = world.log_of("t")
     assert (log.log_end_offset, log.last_stable_offset) == (0, 0)
 

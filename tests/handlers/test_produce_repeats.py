@@ -223,7 +223,7 @@ def test_batches_of_transactions_and_of_liars_are_refused(producers: Producers) 
     records = [Record(0, 1_700_000_000_000, None, b"x")]
     transactional = build_batch(records, producer_id=9, producer_epoch=0, base_sequence=6, is_transactional=True)
     answer = _decode(producers.send(producers.frame(transactional)))
-    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TXN_STATE
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     liar = changed(_batch(sequence=6), record_count=2**31 - 1, last_offset_delta=2**31 - 2)
     answer = _decode(producers.send(producers.frame(liar)))
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_RECORD

@@ -35,6 +35,7 @@ from moldau.broker.registration import BrokerStartError
 from moldau.broker.roles import WHOLE_CLUSTER
 from moldau.broker.store_opening import OpenedStore, StoreOpening
 from moldau.broker.strays import StrayReason, is_still_stray, why_stray
+from moldau.broker.transaction_verifier import CoordinatorVerifier
 from moldau.broker.watchdog import Watchdog
 from moldau.cluster.image import BrokerInfo, Endpoint
 from moldau.cluster.store import MetadataStore, SessionState, StoreError
@@ -191,7 +192,9 @@ class Broker:
         self._to_release.callback(heap.close)
         opener = OpenerThread(ground.loop, heap)
         self._to_release.callback(opener.close)
-        services = make_services(parts, groups=groups, opener=opener, logs_made=member.roles.made)
+        verifier = CoordinatorVerifier(ground.loop, parts)
+        self._to_release.callback(verifier.close)
+        services = make_services(parts, groups=groups, opener=opener, logs_made=member.roles.made, verifier=verifier)
         dispatcher = Dispatcher(services, heap.much_was_freed)
         await bound.listeners.accept(dispatcher)
         # Neither the start nor the first group waits for the 50 ms that this import takes.

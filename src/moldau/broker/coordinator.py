@@ -22,6 +22,8 @@ from moldau.coordinators.timers import Timers
 from moldau.coordinators.topic_settings import TopicSettings
 from moldau.core.broker_config import BrokerConfig
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.replication.partition import Partition
+from moldau.requests.groups_access import TransactionalProducer, TransactionMarker
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +68,35 @@ class Coordinator(Generic[S]):
         except ApiError as error:
             return refused(error)
         return shard.answer(decide, refused)
+
+    def partition(self, key: str) -> Partition:
+        """The partition that the key's shard is kept in. Raises ApiError."""
+        return self._shard_of(key).partition
+
+    def answer_in_transaction(
+        self,
+        key: str,
+        producer: TransactionalProducer,
+        decide: Callable[[S], Decision[T]],
+        refused: Callable[[ApiError], R],
+    ) -> T | R | Promise[T | R]:
+        """As `answer`, of records that count when the producer's transaction is committed."""
+        try:
+            shard = self._shard_of(key)
+        except ApiError as error:
+            return refused(error)
+        return shard.answer_in_transaction(producer, decide, refused)
+
+    def end_transaction(self, index: int, marker: TransactionMarker) -> int | Promise[int]:
+        """Write a marker into a partition of the topic, and end the transaction in its shard; the error's code, 0 once
+        the marker is durable."""
+        shard = self._shards.get(index)
+        if shard is None:
+            return ErrorCode.NOT_COORDINATOR
+        try:
+            return _active(shard).end_transaction(marker)
+        except ApiError as error:
+            return error.code
 
     def read(self, key: str, query: Callable[[S], T]) -> T:
         """Ask the key's shard at once: what is read may be a sync away from being durable. Raises ApiError."""

@@ -24,6 +24,7 @@ from moldau.requests.opener import Opener
 from moldau.requests.policy import RequestPolicy
 from moldau.requests.producer_ids import ProducerIds
 from moldau.requests.recent_brokers import RecentBrokers
+from moldau.requests.transaction_verification import NoVerifier, TransactionVerifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,12 @@ def make_parts(
 
 
 def make_services(
-    parts: Parts, *, groups: GroupsAccess, opener: Opener, logs_made: Callable[[], Awaitable[None]]
+    parts: Parts,
+    *,
+    groups: GroupsAccess,
+    opener: Opener,
+    logs_made: Callable[[], Awaitable[None]],
+    verifier: TransactionVerifier | None = None,
 ) -> Services:
     """What handlers see of the parts, and of those that stand on them."""
     metadata, broker_id = parts.metadata, parts.broker_id
@@ -102,4 +108,5 @@ def make_services(
         groups=groups,
         opener=opener,
         logs_made=logs_made,
+        verifier=verifier or NoVerifier(),
     )

@@ -23,13 +23,23 @@ from moldau.coordinators.shard import CoordinatorShard
 from moldau.coordinators.timers import Expire, Timers
 from moldau.coordinators.topic_settings import TopicSettings
 from moldau.core.clock import Clock
+from moldau.core.ids import NO_PRODUCER_ID
 from moldau.core.invariants import InvariantError
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
-from moldau.records.batch import BatchHeader, Record, build_batch, iter_records, read_end_txn_marker, split_batches
+from moldau.records.batch import (
+    BatchHeader,
+    EndTxnMarker,
+    Record,
+    build_batch,
+    iter_records,
+    read_end_txn_marker,
+    split_batches,
+)
 from moldau.replication.delayed import when_committed
 from moldau.replication.durability import ACKS_ALL, Durability
 from moldau.replication.partition import Partition
+from moldau.requests.groups_access import TransactionalProducer, TransactionMarker
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +150,7 @@ class ShardRuntime(Generic[S]):
 
     def _replay_batch(self, header: BatchHeader, batch: memoryview) -> None:
         if header.is_control:
-            marker = read_end_txn_marker(batch)
+            marker = read_end_txn_marker(batch) if header.record_count else None  # compaction may have emptied it
             if marker is not None:
                 self.shard.end_transaction(header.producer_id, committed=marker.committed)
             return
@@ -187,6 +197,50 @@ class ShardRuntime(Generic[S]):
         answer: PendingWrite[T | R] = PendingWrite(self, outcome, refused)
         self.hold(outcome, promise, answer)
         return answer
+
+    def answer_in_transaction(
+        self, producer: TransactionalProducer, decide: Callable[[S], Decision[T]], refused: Callable[[ApiError], R]
+    ) -> T | R | Promise[T | R]:
+        """As `answer`, of records of the producer's transaction: they are a batch of their own, behind all others."""
+        self._flush()
+        if self.state is not State.ACTIVE:
+            return refused(ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator moved"))
+        try:
+            outcome, promise = decide(self.shard)
+        except ApiError as error:
+            return refused(error)
+        except InvariantError:
+            self._broken()
+            return refused(ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator's state is broken"))
+        answer: PendingWrite[T | R] = PendingWrite(self, outcome, refused)
+        self.waiting[answer] = None
+        promise.then(answer.keep)
+        if outcome.records:
+            self._append_alone(outcome, answer.committed, producer)
+        else:
+            self._write(outcome, answer.committed)
+        return answer
+
+    def end_transaction(self, marker: TransactionMarker) -> Promise[int]:
+        """Append a marker, behind all that was decided before it; the error's code, 0 when it is durable."""
+        self._flush()
+        ended: Promise[int] = Promise()
+        if self.state is not State.ACTIVE:
+            return Promise.of(int(ErrorCode.NOT_COORDINATOR))
+        producer_id, epoch, committed, coordinator_epoch, version = marker
+        end = EndTxnMarker(committed, coordinator_epoch)
+        try:
+            self.partition.append_marker(end, producer_id, epoch, version, self._clock.now_ms())
+        except ApiError as error:
+            return Promise.of(int(error.code))
+        try:
+            self.shard.end_transaction(producer_id, committed=committed)
+        except Exception:
+            log.exception("%s: a transaction cannot be ended", self.partition.topic_partition)
+            self._give_up(State.FAILED)
+            return Promise.of(int(ErrorCode.NOT_COORDINATOR))
+        self._appended([ended.complete])
+        return ended
 
     def hold(self, outcome: Outcome, promise: Promise[T], answer: "PendingWrite[Any]") -> None:
         """Write, and let `answer` wait for that and for the promise, whichever is later."""
@@ -265,35 +319,45 @@ class ShardRuntime(Generic[S]):
         else:
             self._appended(told)
 
-    def _append_alone(self, outcome: Outcome, told: Told) -> None:
+    def _append_alone(self, outcome: Outcome, told: Told, producer: TransactionalProducer | None = None) -> None:
         """Append, then replay: if the log refuses it, nothing has changed."""
         self._flush()
         if self.state is not State.ACTIVE:
             told(ErrorCode.NOT_COORDINATOR)
             return
         try:
-            self._append(list(map(encode_record, outcome.records)))
+            self._append(list(map(encode_record, outcome.records)), producer)
         except ApiError as error:
             log.warning("%s: append refused: %s", self.partition.topic_partition, error)
             told(_AS_CLIENTS_SEE_IT.get(error.code, error.code))
             return
         self._is_cautious = False
-        if self._replay(outcome, told):
+        if self._replay(outcome, told, NO_PRODUCER_ID if producer is None else producer.producer_id):
             self._appended([told])
 
-    def _append(self, encoded: Sequence[tuple[bytes, bytes | None]]) -> None:
+    def _append(
+        self, encoded: Sequence[tuple[bytes, bytes | None]], producer: TransactionalProducer | None = None
+    ) -> None:
         now_ms = self._clock.now_ms()
         records = [Record(offset, now_ms, key, value) for offset, (key, value) in enumerate(encoded)]
-        self.partition.append_own(build_batch(records, codec=self._settings().codec), now_ms)
+        producer_id, epoch, guard = producer or (NO_PRODUCER_ID, -1, None)
+        batch = build_batch(
+            records,
+            codec=self._settings().codec,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            is_transactional=producer is not None,
+        )
+        self.partition.append_own(batch, now_ms, guard)
 
-    def _replay(self, outcome: Outcome, told: Told) -> bool:
+    def _replay(self, outcome: Outcome, told: Told, producer_id: int = NO_PRODUCER_ID) -> bool:
         """Change the shard's state; False, and the shard is given up, if it cannot take its own record."""
         try:
             if outcome.adopt is not None:
                 outcome.adopt()
             else:
                 for record in outcome.records:
-                    self.shard.replay(record)
+                    self.shard.replay(record, producer_id)
         except Exception:
             log.exception("%s: a record of ours cannot be replayed", self.partition.topic_partition)
             told(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -48,7 +48,7 @@ REFUSED: dict[str, Refusal] = {
 
 _HARMLESS = {
     "tunes threads, buffers or timers that are others here": """
-        num.network.threads num.io.threads background.threads request.timeout.ms
+        num.network.threads num.io.threads background.threads
         socket.send.buffer.bytes socket.receive.buffer.bytes socket.connection.setup.timeout.max.ms
         fetch.purgatory.purge.interval.requests producer.purgatory.purge.interval.requests
         delete.records.purgatory.purge.interval.requests num.replica.fetchers controller.socket.timeout.ms
@@ -77,12 +77,11 @@ _HARMLESS = {
         controller.quota.window.num controller.quota.window.size.seconds
     """,
     "of transactions, which are refused": """
-        transaction.max.timeout.ms transaction.partition.verification.enable transaction.two.phase.commit.enable
+        transaction.max.timeout.ms transaction.two.phase.commit.enable
         transaction.abort.timed.out.transaction.cleanup.interval.ms
         transaction.remove.expired.transaction.cleanup.interval.ms transactional.id.expiration.ms
         transaction.state.log.num.partitions transaction.state.log.replication.factor transaction.state.log.min.isr
         transaction.state.log.segment.bytes transaction.state.log.load.buffer.size
-        add.partitions.to.txn.retry.backoff.ms add.partitions.to.txn.retry.backoff.max.ms
     """,
     "without an authorizer, which is refused, it says nothing": "allow.everyone.if.no.acl.found",
     "without a key, which is refused, there are no tokens": """

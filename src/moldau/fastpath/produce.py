@@ -25,7 +25,7 @@ from moldau.protocol.messages.k00_produce import (
     TopicProduceResponse,
 )
 from moldau.protocol.schema import Message, RecordData
-from moldau.records.batch import NO_TIMESTAMP
+from moldau.records.batch import ATTRIBUTES_POSITION, NO_TIMESTAMP, TRANSACTIONAL_FLAG
 from moldau.records.validate import RecordsToOpen
 from moldau.replication.durability import ACKS_ALL, counts_records
 from moldau.replication.lane import Lane
@@ -354,6 +354,8 @@ class ProduceRepeats:
 
     def may_repeat(self, request: ProduceRequest) -> bool:
         topics = request.topic_data
+        if request.transactional_id is not None:
+            return False  # the first batch of each transaction must be verified
         return request.acks != NO_ACKS and len(topics) == 1 and 1 <= len(topics[0].partition_data) <= PARTITIONS_MAX
 
     def learn(self, frame: Frame, request: ProduceRequest, response: ProduceResponse) -> None:
@@ -437,6 +439,8 @@ def _targets(frame: Frame, position: int, lanes: dict[int, Lane]) -> list[Target
             return None
         if not start <= stop < end or frame[stop]:
             return None
+        if stop - start > ATTRIBUTES_POSITION and frame[start + ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG:
+            return None  # needs a right of its own, and perhaps a word of its coordinator
         lane = lanes.get(index)
         if lane is None or not lane.is_open:
             lanes.pop(index, None)

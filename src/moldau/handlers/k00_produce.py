@@ -10,8 +10,9 @@ does not hurt the others.
 - Batches of compacted topics, of topics with a codec of their own and of old formats are opened: small ones at once,
   others off the event loop; what the connection sends behind such a one waits.
 - 5+: the log start offset is told. 8+: an error message comes with the code (KIP-467). 13+: topics by id (KIP-516).
-
-Gaps: transactional writes are refused with INVALID_TXN_STATE until there is a transaction coordinator.
+- Batches of transactions need WRITE on the transactional id. The first of a transaction in a partition waits until the
+  transaction's coordinator has said that the partition is in it, and what the connection sends behind it waits too: up
+  to 10 with errors that old clients know, 11 with TRANSACTION_ABORTABLE; 12+ add the partition (KIP-890).
 """
 
 import asyncio
@@ -21,8 +22,10 @@ from collections.abc import Awaitable, Generator
 from typing import NamedTuple, cast
 
 from moldau.cluster.topic_names import INTERNAL_TOPICS
+from moldau.core.ids import TopicPartition
 from moldau.fastpath.produce import NO_ACKS, VERSION_MIN, ProduceRepeats, Respond
 from moldau.log.log import AppendResult, Log
+from moldau.log.verification import VerificationGuard
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
 from moldau.protocol.messages.k00_produce import (
     PartitionProduceResponse,
@@ -42,6 +45,7 @@ from moldau.requests.opener import append_opened
 from moldau.requests.pending import PendingAnswer, awaited, undecided
 from moldau.requests.pieces import Pieces
 from moldau.requests.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
+from moldau.requests.transactional_produce import NO_VERDICTS, Verdicts, Verification, begin, is_transactional
 
 ACKS = (ACKS_ALL, NO_ACKS, 1)
 
@@ -53,13 +57,31 @@ PIECES = Pieces("topic_data", "responses", "partition_data", "partition_response
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | PendingAnswer | None:
-    refused = _reason_to_refuse(request, context)
-    if refused is not None:
-        return _refuse_all(refused, request)
-    writing = _Writing(request, context)
+    try:
+        verification = _check(request, context)
+    except ApiError as error:
+        return _refuse_all(error, request)
+    if isinstance(verification, Verification):
+        return undecided(_verify_and_append(verification, request, context))
+    return _append(request, context, verification)
+
+
+def _append(
+    request: ProduceRequest, context: RequestContext, verdicts: Verdicts
+) -> ProduceResponse | PendingAnswer | None:
+    writing = _Writing(request, context, verdicts)
     appending = writing.append_all()
     to_open = next(appending, None)
     return writing.answer() if to_open is None else undecided(_append_opened(to_open, appending, writing))
+
+
+async def _verify_and_append(
+    verification: Verification, request: ProduceRequest, context: RequestContext
+) -> ProduceResponse | None:
+    """The answer to batches that begin a transaction here. It holds up the connection's next requests, so that batches
+    keep their order. The frame is the request's own: nobody reads into it meanwhile (KAFKA-15653)."""
+    answer = _append(request, context, await verification.ask(context))
+    return cast(ProduceResponse, await answer) if isinstance(answer, PendingAnswer) else answer
 
 
 async def _append_opened(first: "_ToOpen", appending: "_Appending", writing: "_Writing") -> ProduceResponse | None:
@@ -74,9 +96,9 @@ async def _open_and_append(first: "_ToOpen", appending: "_Appending", services: 
     to_open: _ToOpen | None = first
     with contextlib.suppress(StopIteration):
         while to_open is not None:
-            records, partition, acks = to_open
+            records, partition, acks, guard = to_open
             try:
-                appended = await append_opened(records, partition, acks, services.opener, services.clock)
+                appended = await append_opened(records, partition, acks, services.opener, services.clock, guard)
             except ApiError as error:
                 to_open = appending.throw(error)
             else:
@@ -94,6 +116,7 @@ class _ToOpen(NamedTuple):
     records: RecordsToOpen
     partition: Partition
     acks: int
+    guard: VerificationGuard | None
 
 
 _Appending = Generator[_ToOpen, AppendResult, None]
@@ -113,10 +136,11 @@ class Written:
 class _Writing:
     """One request on its way to its answer."""
 
-    __slots__ = ("_request", "_results", "_written", "context")
+    __slots__ = ("_request", "_results", "_verdicts", "_written", "context")
 
-    def __init__(self, request: ProduceRequest, context: RequestContext) -> None:
+    def __init__(self, request: ProduceRequest, context: RequestContext, verdicts: Verdicts) -> None:
         self._request = request
+        self._verdicts = verdicts
         self._results: list[TopicProduceResponse] = []
         self._written = Written()
         self.context = context
@@ -133,6 +157,7 @@ class _Writing:
     def _append_topic(self, topic: TopicProduceData, results: list[PartitionProduceResponse]) -> _Appending:
         services, version, acks = self.context.services, self.context.api_version, self._request.acks
         replicas, now_ms = services.replicas, services.clock.now_ms()
+        guards, refusals = self._verdicts
         name = topic.name if version < PRODUCE_BY_TOPIC_ID else replicas.name_of(topic.topic_id)
         is_allowed = name is None or self.context.may(WRITE, TOPIC, name)
         for data in topic.partition_data:
@@ -143,11 +168,16 @@ class _Writing:
                     raise authorization.refused(TOPIC)
                 if name in INTERNAL_TOPICS:
                     raise WRITTEN_BY_BROKERS
-                partition = replicas.get(name, data.index)
+                partition, guard = replicas.get(name, data.index), None
+                if guards:
+                    where = TopicPartition(name, data.index)
+                    guard = guards.get(where)
+                    if where in refusals:
+                        raise refusals[where]
                 try:
-                    appended = partition.append(data.records or b"", version, acks, now_ms, services.allowance)
+                    appended = partition.append(data.records or b"", version, acks, now_ms, services.allowance, guard)
                 except RecordsToOpen as records:
-                    appended = yield _ToOpen(records, partition, acks)
+                    appended = yield _ToOpen(records, partition, acks, guard)
             except ApiError as error:
                 results.append(refusal(data.index, error))
             else:
@@ -203,14 +233,16 @@ def _fail_loudly(response: ProduceResponse) -> None:
                 raise ProtocolError(f"a write with acks=0 failed: {result.error_message}")
 
 
-def _reason_to_refuse(request: ProduceRequest, context: RequestContext) -> ApiError | None:
+def _check(request: ProduceRequest, context: RequestContext) -> Verification | Verdicts:
+    """What is to be asked before anything is appended; raises ApiError if the whole request is refused."""
     if request.acks not in ACKS:
-        return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1, not {request.acks}")
-    if request.transactional_id is not None:
-        if not context.may(WRITE, TRANSACTIONAL_ID, request.transactional_id):
-            return authorization.refused(TRANSACTIONAL_ID)
-        return ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet")
-    return None
+        raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1, not {request.acks}")
+    if not any(is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data):
+        return NO_VERDICTS
+    transactional_id = request.transactional_id
+    if transactional_id is None or not context.may(WRITE, TRANSACTIONAL_ID, transactional_id):
+        raise authorization.refused(TRANSACTIONAL_ID)
+    return begin(request, transactional_id, context)
 
 
 async def _after_sync(

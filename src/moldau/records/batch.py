@@ -48,6 +48,7 @@ BODY_START = 16  # what a leader rewrites lies before it, what the producer sent
 LOG_OVERHEAD = 12  # base offset and batch length: what batch length does not count
 MAGIC_POSITION = 16
 CRC_START = 21
+ATTRIBUTES_POSITION = 22  # of their lower byte, which has them all
 BATCH_LENGTH_MIN = BATCH_HEADER_BYTES - LOG_OVERHEAD
 
 NO_TIMESTAMP = -1

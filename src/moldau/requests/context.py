@@ -33,6 +33,7 @@ from moldau.requests.opener import Opener
 from moldau.requests.policy import RequestPolicy
 from moldau.requests.producer_ids import ProducerIds
 from moldau.requests.recent_brokers import RecentBrokers
+from moldau.requests.transaction_verification import TransactionVerifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,7 @@ class Services:
     producer_ids: ProducerIds
     groups: GroupsAccess
     opener: Opener
+    verifier: TransactionVerifier
     logs_made: Callable[[], Awaitable[None]]
     """Returns when every log that the image wants here is made: some wait for their turn."""
 

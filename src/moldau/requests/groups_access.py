@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from moldau.coordinators.promise import Promise
 from moldau.protocol.errors import ApiError
@@ -10,9 +10,29 @@ from moldau.protocol.errors import ApiError
 if TYPE_CHECKING:  # a broker without groups starts without importing what keeps them
     from moldau.coordinators.groups.shard import GroupShard
     from moldau.coordinators.outcome import Decision
+    from moldau.log.verification import VerificationGuard
+    from moldau.replication.partition import Partition
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class TransactionalProducer(NamedTuple):
+    """Whose transaction records are part of, and the guard of its verification if they may begin it."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: "VerificationGuard | None"
+
+
+class TransactionMarker(NamedTuple):
+    """The end of a producer's transaction, as its coordinator wants it written."""
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int
+    transaction_version: int = 0
 
 
 class GroupsAccess(Protocol):
@@ -38,6 +58,25 @@ class GroupsAccess(Protocol):
 
     def shards(self) -> "Iterable[GroupShard]":
         """All shards of this broker, for ListGroups; raises COORDINATOR_LOAD_IN_PROGRESS while one is loading."""
+        ...
+
+    def partition(self, group_id: str) -> "Partition":
+        """The partition of `__consumer_offsets` that the group is kept in, for whoever verifies a transaction."""
+        ...
+
+    def answer_in_transaction(
+        self,
+        group_id: str,
+        producer: "TransactionalProducer",
+        decide: "Callable[[GroupShard], Decision[T]]",
+        refused: Callable[[ApiError], R],
+    ) -> "T | R | Promise[T | R]":
+        """As `answer`, of records that count when the producer's transaction is committed."""
+        ...
+
+    def end_transaction(self, index: int, marker: "TransactionMarker") -> int | Promise[int]:
+        """Write a marker into a partition of `__consumer_offsets`, and let what its transaction carried count or not;
+        the error's code, 0 once the marker is durable."""
         ...
 
     @property

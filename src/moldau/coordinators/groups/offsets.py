@@ -6,7 +6,7 @@ them is a record. Offsets that a transaction carries stay aside until the transa
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from moldau.coordinators.groups.group import Group, OffsetExpiry
 from moldau.coordinators.groups.record_tables import LegacyOffsetCommitKey, LegacyOffsetCommitValue, OffsetCommitKey
@@ -89,6 +89,16 @@ class GroupDirectory(Protocol):
 Partitions = dict[TopicPartition, CommittedOffset]
 
 
+class _Pending(NamedTuple):
+    """An offset that an open transaction carries."""
+
+    record: int
+    """The place of its record among all that were replayed."""
+    offset: CommittedOffset
+    is_overtaken: bool = False
+    """A record behind it has been committed."""
+
+
 class Offsets:
     """The offsets of the groups of one shard."""
 
@@ -96,7 +106,10 @@ class Offsets:
         self._world = world
         self._groups = groups
         self._committed: dict[str, Partitions] = {}
-        self._pending: dict[int, dict[str, Partitions]] = {}
+        self._pending: dict[int, dict[str, dict[TopicPartition, _Pending]]] = {}
+        """By producer id, of transactions that are open."""
+        self._records = 0
+        """Offsets that were replayed, in the order of the log."""
 
     def commit(self, who: Committing, offsets: Sequence[OffsetToCommit]) -> Decision[list[int]]:
         """Error codes in the order of `offsets`; raises ApiError if the whole commit is refused."""
@@ -111,6 +124,28 @@ class Offsets:
         )
         if who.member_id:
             group.keep_alive(who.member_id)
+        codes = [self._reason_to_refuse(each) for each in offsets]
+        records = [self._record(who, each) for each, code in zip(offsets, codes, strict=True) if code == 0]
+        return answered(codes, records)
+
+    def commit_in_transaction(self, who: Committing, offsets: Sequence[OffsetToCommit]) -> Decision[list[int]]:
+        """As `commit`, of offsets that a producer's transaction carries (TxnOffsetCommit). Whoever names a generation,
+        a member or an instance is held to it (KIP-447)."""
+        group = self._groups.find(who.group_id)
+        if group is None and who.generation >= 0:
+            raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"group {who.group_id!r} is gone")
+        try:
+            (group or self._groups.ensure_simple(who.group_id)).validate_commit(
+                who.member_id,
+                who.instance_id,
+                who.generation,
+                is_transactional=True,
+                api_version=who.api_version,
+            )
+        except ApiError as error:
+            if error.code == ErrorCode.STALE_MEMBER_EPOCH:  # which producers do not know
+                raise ApiError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
+            raise
         codes = [self._reason_to_refuse(each) for each in offsets]
         records = [self._record(who, each) for each, code in zip(offsets, codes, strict=True) if code == 0]
         return answered(codes, records)
@@ -197,9 +232,12 @@ class Offsets:
         return Outcome([_tombstone(group, each) for group, each in records])
 
     def _all(self) -> Iterator[tuple[str, TopicPartition, CommittedOffset]]:
-        for groups in (self._committed, *self._pending.values()):
-            for group, partitions in groups.items():
-                for each, offset in partitions.items():
+        for group, partitions in self._committed.items():
+            for each, offset in partitions.items():
+                yield group, each, offset
+        for groups in self._pending.values():
+            for group, pending in groups.items():
+                for each, (_, offset, _) in pending.items():
                     yield group, each, offset
 
     def expire(self) -> Outcome:
@@ -244,14 +282,29 @@ class Offsets:
             )
         if isinstance(value, CommittedOffset):
             self._groups.ensure_simple(key.group)
-            store = self._committed if producer_id == NO_PRODUCER_ID else self._pending.setdefault(producer_id, {})
-            store.setdefault(key.group, {})[partition] = value
+            self._records += 1
+            if producer_id == NO_PRODUCER_ID:
+                self._committed.setdefault(key.group, {})[partition] = value
+                self._overtake(key.group, partition, self._records)
+            else:
+                groups = self._pending.setdefault(producer_id, {})
+                groups.setdefault(key.group, {})[partition] = _Pending(self._records, value)
         else:
             self._forget(key.group, partition)
         return True
 
+    def _overtake(self, group_id: str, partition: TopicPartition, record: int) -> None:
+        """Of a mix of transactions and plain commits the record that is last in the log counts, whichever marker is:
+        compaction keeps that one, and a reload must come to the same."""
+        for groups in self._pending.values():
+            pending = groups.get(group_id, {})
+            known = pending.get(partition)
+            if known is not None and known.record < record:
+                pending[partition] = known._replace(is_overtaken=True)
+
     def _forget(self, group_id: str, partition: TopicPartition) -> None:
-        for groups in (self._committed, *self._pending.values()):
+        stores: tuple[dict[str, dict[TopicPartition, Any]], ...] = (self._committed, *self._pending.values())
+        for groups in stores:
             partitions = groups.get(group_id, {})
             partitions.pop(partition, None)
             if not partitions:
@@ -260,9 +313,14 @@ class Offsets:
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """The marker of a transaction: what it carried counts now, or never did."""
-        for group_id, partitions in self._pending.pop(producer_id, {}).items():
-            if committed:
-                self._committed.setdefault(group_id, {}).update(partitions)
+        ended = self._pending.pop(producer_id, {})
+        if not committed:
+            return
+        for group_id, partitions in ended.items():
+            for partition, (record, offset, is_overtaken) in partitions.items():
+                if not is_overtaken:
+                    self._committed.setdefault(group_id, {})[partition] = offset
+                    self._overtake(group_id, partition, record)
 
 
 def _fetched(wanted: WantedOffset, committed: Partitions, unstable: set[TopicPartition]) -> FetchedOffset:
