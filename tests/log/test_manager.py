@@ -13,8 +13,9 @@ from moldau.core.topic_config import TopicConfig
 from moldau.log.data_directory import DirectoryError, partition_of
 from moldau.log.log import Log
 from moldau.log.manager import LogManager
+from moldau.log.verification import NOT_VERIFIED
 from moldau.protocol.errors import ApiError, ErrorCode
-from tests.log.helpers import NOW_MS, batch, fill, idempotent, offsets, small_segments
+from tests.log.helpers import NOW_MS, batch, fill, idempotent, offsets, small_segments, transactional
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 TOPIC_ID = bytes(range(16))
@@ -314,12 +315,12 @@ def test_producers_not_heard_of_for_a_day_are_forgotten(disks: Disks) -> None:
     manager = disks.started()
     log = manager.get_or_create(A0)
     log.append_as_leader(idempotent(0), 0, NOW_MS)
+    log.append_as_leader(transactional(0, producer_id=8), 0, NOW_MS, NOT_VERIFIED)
     disks.clock.advance(86_399_999)
-    manager.delete_expired(lambda _: 0)
-    assert len(log.producers) == 1
+    assert manager.expire_producers(86_400_000) == 0
     disks.clock.advance(1)
-    manager.delete_expired(lambda _: 0)
-    assert len(log.producers) == 0
+    assert manager.expire_producers(86_400_000) == 1
+    assert [each.producer_id for each in log.producers] == [8], "a transaction of it is open"
 
 
 def test_a_directory_that_fails_takes_its_logs_offline_and_the_others_go_on() -> None:

@@ -238,7 +238,6 @@ class Broker:
             config_of=config_of,
             new_uuid=lambda: os.urandom(16),
             on_offline=lambda path, failed: self._directory_failed(ground.loop, logs, path, failed),
-            producer_id_expiration_ms=self._config.int("producer.id.expiration.ms"),
             vital_topics=INTERNAL_TOPICS,
             ballast_bytes=self._config.long("log.dir.ballast.bytes"),
         )

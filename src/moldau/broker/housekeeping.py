@@ -41,6 +41,7 @@ class Housekeeping:
         self._is_stray = is_stray
         self._tasks: list[Periodic] = []
         self._every(self._configured("log.retention.check.interval.ms"), self._apply_retention)
+        self._every(self._configured("producer.id.expiration.check.interval.ms"), self._expire_producers)
         self._every(self._configured("log.flush.offset.checkpoint.interval.ms"), self._checkpoint)
         self._every(self._configured("replica.high.watermark.checkpoint.interval.ms"), self._checkpoint_marks)
         self._every(self._configured("log.flush.scheduler.interval.ms"), self._flush_due)
@@ -106,6 +107,9 @@ class Housekeeping:
                 logs.remove_strays(stray_ms, is_stray, path)
 
         self._directory_threads.in_each("remove", remove)
+
+    def _expire_producers(self) -> None:
+        self._parts.logs.expire_producers(self._parts.config.int("producer.id.expiration.ms"))
 
     def _look_for_room(self) -> None:
         """While a disk is full, what may go goes at once."""

@@ -53,7 +53,7 @@ _HARMLESS = {
         fetch.purgatory.purge.interval.requests producer.purgatory.purge.interval.requests
         delete.records.purgatory.purge.interval.requests num.replica.fetchers controller.socket.timeout.ms
         unclean.leader.election.interval.ms log.initial.task.delay.ms log.flush.start.offset.checkpoint.interval.ms
-        num.recovery.threads.per.data.dir log.cleaner.io.buffer.size producer.id.expiration.check.interval.ms
+        num.recovery.threads.per.data.dir log.cleaner.io.buffer.size
         group.coordinator.append.linger.ms group.coordinator.threads group.coordinator.background.threads
         group.coordinator.cached.buffer.max.bytes group.consumer.assignor.offload.enable offsets.load.buffer.size
         zookeeper.max.in.flight.requests log.dir.failure.timeout.ms

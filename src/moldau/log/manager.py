@@ -52,7 +52,6 @@ class LogManager:
         config_of: Callable[[str], TopicConfig],
         new_uuid: Callable[[], bytes],
         on_offline: OfflineListener | None = None,
-        producer_id_expiration_ms: int = 86_400_000,
         vital_topics: Container[str] = (),
         ballast_bytes: int = BALLAST_BYTES_MAX,
     ) -> None:
@@ -63,7 +62,6 @@ class LogManager:
         self._config_of = config_of
         self._new_uuid = new_uuid
         self._on_offline = on_offline
-        self.producer_id_expiration_ms = producer_id_expiration_ms
         self._vital_topics = vital_topics
         self._open_files = OpenFiles(shares())
         self._logs: dict[TopicPartition, Log] = {}
@@ -321,8 +319,12 @@ class LogManager:
             if each.failure is None:
                 with contextlib.suppress(ApiError):  # of one log: the others' segments go all the same
                     count += len(each.delete_expired(now_ms, high_watermark_of(each.topic_partition)))
-                each.producers.expire(now_ms, self.producer_id_expiration_ms)
         return count
+
+    def expire_producers(self, expiration_ms: int) -> int:
+        """Forget producers that were silent for so long (KIP-854), unless a transaction of theirs is open; how many."""
+        now_ms = self._clock.now_ms()
+        return sum(each.producers.expire(now_ms, expiration_ms) for each in self if each.failure is None)
 
     # Each of these is done for one data directory, by its path, or for all of them.
 

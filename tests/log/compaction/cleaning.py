@@ -44,7 +44,12 @@ def new_log(config: TopicConfig = CONFIG) -> tuple[MemoryFiles, Log]:
 
 
 def put(
-    log: Log, *pairs: Pair, codec: int = 0, producer: tuple[int, int] | None = None, timestamp: int = NOW_MS
+    log: Log,
+    *pairs: Pair,
+    codec: int = 0,
+    producer: tuple[int, int] | None = None,
+    epoch: int = 0,
+    timestamp: int = NOW_MS,
 ) -> int:
     """Append one batch of keys and values; `producer` is its id and sequence number, in a transaction."""
     rows = [Record(number, timestamp + number, key, value) for number, (key, value) in enumerate(pairs)]
@@ -55,7 +60,7 @@ def put(
             rows,
             codec=codec,
             producer_id=producer[0],
-            producer_epoch=0,
+            producer_epoch=epoch,
             base_sequence=producer[1],
             is_transactional=True,
         )
