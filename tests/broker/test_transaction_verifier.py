@@ -7,6 +7,7 @@ from typing import cast
 
 import uvloop
 
+from moldau.broker.parts import Parts
 from moldau.broker.transaction_verifier import CoordinatorVerifier
 from moldau.cluster.image import NO_LEADER, BrokerInfo, Endpoint
 from moldau.coordinators.promise import Promise
@@ -20,7 +21,6 @@ from moldau.protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
-from moldau.requests.context import Services
 from moldau.requests.transaction_verification import TransactionOperation, VerifiedTransaction
 from tests.broker.fake_leader import FakeLeader
 
@@ -42,11 +42,11 @@ class Cluster:
         self.partition = SimpleNamespace(leader=2)
         self.topics = {"__transaction_state": SimpleNamespace(partitions=[self.partition])}
         image = SimpleNamespace(topics=self.topics, brokers={n: BrokerInfo(n, None, (endpoint,)) for n in (1, 2)})
-        self.services = SimpleNamespace(broker_id=1, config=config, metadata=SimpleNamespace(image=image))
-        self.verifier = CoordinatorVerifier(loop, cast(Services, self.services))
+        self.parts = SimpleNamespace(broker_id=1, config=config, metadata=SimpleNamespace(image=image))
+        self.verifier = CoordinatorVerifier(loop, cast(Parts, self.parts))
 
     def try_for(self, longest_ms: int) -> None:
-        self.services.config, _ = BrokerConfig.parse({"add.partitions.to.txn.retry.backoff.max.ms": str(longest_ms)})
+        self.parts.config, _ = BrokerConfig.parse({"add.partitions.to.txn.retry.backoff.max.ms": str(longest_ms)})
 
 
 def answer(request: AddPartitionsToTxnRequest, code: ErrorCode = ErrorCode.NONE) -> AddPartitionsToTxnResponse:

@@ -425,8 +425,20 @@ CASES = [
         _codes("topics", "partitions"),
         [TXN_DENIED],
     ),
-    Case(lambda _: _commit_in_transaction(), ((READ, GROUP),), _codes("topics", "partitions"), [GROUP_DENIED]),
-    Case(lambda _: _commit_in_transaction(), ((READ, TOPIC),), _codes("topics", "partitions"), [TOPIC_DENIED]),
+    Case(
+        lambda _: _commit_in_transaction(),
+        ((READ, GROUP),),
+        _codes("topics", "partitions"),
+        [GROUP_DENIED],
+        to_nobody=[TXN_DENIED],
+    ),
+    Case(
+        lambda _: _commit_in_transaction(),
+        ((READ, TOPIC),),
+        _codes("topics", "partitions"),
+        [TOPIC_DENIED],
+        to_nobody=[TXN_DENIED],
+    ),
     Case(
         lambda _: OffsetForLeaderEpochRequest(
             topics=[OffsetForLeaderTopic(topic=T, partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=0)])]

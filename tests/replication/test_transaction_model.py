@@ -7,6 +7,7 @@ it knows which transaction is open, answers verifications late, sends markers un
 import gc
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -251,7 +252,7 @@ def test_whatever_happens_a_committed_transaction_is_read_once_and_an_aborted_on
 
     def start_with_a_coordinator(node: Node) -> None:
         start(node)
-        node.services.verifier = coordinator
+        node.services = replace(node.services, verifier=coordinator)
 
     monkeypatch.setattr(Node, "start", start_with_a_coordinator)
     cluster = coordinator.cluster = Cluster(seed, 2, monkeypatch)
