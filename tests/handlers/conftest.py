@@ -12,6 +12,7 @@ import pytest
 from moldau.broker.group_coordinator import GroupCoordinator
 from moldau.broker.parts import make_parts, make_services
 from moldau.broker.roles import Roles
+from moldau.broker.transaction_coordinator import TransactionCoordinator
 from moldau.cluster.embedded.store import EmbeddedStore
 from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint
 from moldau.cluster.metadata import Metadata
@@ -69,8 +70,15 @@ class World:
             random=random,
         )
         self.groups = GroupCoordinator(self.runner.get_loop(), self.parts, lambda: random.randbytes(16))
+        self.transactions = TransactionCoordinator(self.runner.get_loop(), self.parts, lambda: 2)
         self.roles = Roles(self.parts)
-        self.services = make_services(self.parts, groups=self.groups, opener=InlineOpener(), logs_made=self.roles.made)
+        self.services = make_services(
+            self.parts,
+            groups=self.groups,
+            transactions=self.transactions,
+            opener=InlineOpener(),
+            logs_made=self.roles.made,
+        )
         self.run(self._start())
 
     async def _start(self) -> None:
@@ -85,6 +93,7 @@ class World:
             self.parts.fetch_sessions.of_replicas.image_changed,
             self.roles.image_changed,
             self.groups.image_changed,
+            self.transactions.image_changed,
         )
         for listener in listeners:
             self.metadata.subscribe(listener)
@@ -148,6 +157,7 @@ class World:
 
     def close(self) -> None:
         self.groups.close()
+        self.transactions.close()
         self.services.logs.close()
         self.run(self.store.close())
         self.runner.close()

@@ -47,6 +47,13 @@ from moldau.protocol.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from moldau.protocol.messages.k24_add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from moldau.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest
+from moldau.protocol.messages.k26_end_txn import EndTxnRequest
 from moldau.protocol.messages.k27_write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -84,6 +91,8 @@ from moldau.protocol.messages.k47_offset_delete import (
 from moldau.protocol.messages.k57_update_features import UpdateFeaturesRequest
 from moldau.protocol.messages.k60_describe_cluster import DescribeClusterRequest
 from moldau.protocol.messages.k61_describe_producers import DescribeProducersRequest, TopicRequest
+from moldau.protocol.messages.k65_describe_transactions import DescribeTransactionsRequest
+from moldau.protocol.messages.k66_list_transactions import ListTransactionsRequest
 from moldau.protocol.messages.k68_consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from moldau.protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
 from moldau.protocol.messages.k74_list_config_resources import ListConfigResourcesRequest
@@ -153,6 +162,19 @@ class Case(NamedTuple):
 
 def _id(world: World) -> bytes:
     return world.image.topics[T].topic_id
+
+
+def _add_partitions(producer_id: int = -1) -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=TXN,
+        v3_and_below_producer_id=producer_id,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name=T, partitions=[0])],
+    )
+
+
+def _codes_of_added(answer: Any) -> list[int]:
+    topics = answer.results_by_topic_v3_and_below
+    return [each.partition_error_code for topic in topics for each in topic.results_by_partition]
 
 
 def _produce(world: World, acks: int = 1, transactional_id: str | None = None) -> ProduceRequest:
@@ -413,6 +435,40 @@ CASES = [
         (CLUSTER_DENIED, -1),
     ),
     Case(lambda _: InitProducerIdRequest(transactional_id=TXN), ((WRITE, TRANSACTIONAL_ID),), _code, TXN_DENIED),
+    Case(lambda _: _add_partitions(), ((WRITE, TRANSACTIONAL_ID),), _codes_of_added, [TXN_DENIED], 3),
+    Case(lambda _: _add_partitions(), ((WRITE, TOPIC),), _codes_of_added, [TOPIC_DENIED], 3),
+    Case(
+        lambda _: AddPartitionsToTxnRequest(transactions=[AddPartitionsToTxnTransaction(transactional_id=TXN)]),
+        ((CLUSTER_ACTION, CLUSTER),),
+        lambda answer: (answer.error_code, answer.results_by_transaction),
+        (CLUSTER_DENIED, []),
+    ),
+    Case(
+        lambda _: AddOffsetsToTxnRequest(transactional_id=TXN, group_id=G),
+        ((WRITE, TRANSACTIONAL_ID),),
+        _code,
+        TXN_DENIED,
+    ),
+    Case(lambda _: AddOffsetsToTxnRequest(transactional_id=TXN, group_id=G), ((READ, GROUP),), _code, GROUP_DENIED),
+    Case(lambda _: EndTxnRequest(transactional_id=TXN), ((WRITE, TRANSACTIONAL_ID),), _code, TXN_DENIED),
+    Case(
+        lambda _: DescribeTransactionsRequest(transactional_ids=[TXN]),
+        ((DESCRIBE, TRANSACTIONAL_ID),),
+        lambda answer: [(each.error_code, each.transaction_state) for each in answer.transaction_states],
+        [(TXN_DENIED, "")],
+    ),
+    Case(
+        lambda _: DescribeTransactionsRequest(transactional_ids=[TXN]),
+        ((DESCRIBE, TOPIC),),
+        lambda answer: [(each.transaction_state, each.topics) for each in answer.transaction_states],
+        [("Ongoing", [])],
+    ),
+    Case(
+        lambda _: ListTransactionsRequest(),
+        ((DESCRIBE, TRANSACTIONAL_ID),),
+        lambda answer: (answer.error_code, answer.transaction_states),
+        (ErrorCode.NONE, []),
+    ),
     Case(
         lambda _: _end(),
         ((ALTER, CLUSTER), (CLUSTER_ACTION, CLUSTER)),
@@ -559,12 +615,16 @@ def _label(case: object) -> str:
 
 @pytest.fixture
 def settled(world: World) -> World:
-    """A topic with records, a group with an offset, and a group of the consumer protocol with a member."""
+    """A topic with records, a group with an offset, a group of the consumer protocol with a member, and an open
+    transaction."""
     world.create(T)
     world.produce(T, 3)
     world.ask(FindCoordinatorRequest(coordinator_keys=[G]))
     assert _codes("topics", "partitions")(world.ask(_commit(world))) == [0]
     assert world.ask(_heartbeat()).error_code == 0
+    world.ask(FindCoordinatorRequest(coordinator_keys=[TXN], key_type=1))
+    begun = world.ask(InitProducerIdRequest(transactional_id=TXN, transaction_timeout_ms=60_000))
+    assert _codes_of_added(world.ask(_add_partitions(begun.producer_id), 3)) == [0]
     return world
 
 
@@ -573,7 +633,8 @@ def _state(world: World) -> object:
     log, groups = world.log_of(T), world.ask(ListGroupsRequest()).groups
     members = world.ask(ConsumerGroupDescribeRequest(group_ids=[CONSUMERS])).groups
     offsets = world.ask(_offsets(world, all_topics=True)).groups
-    return log.log_start_offset, log.log_end_offset, repr(groups), repr(members), repr(offsets)
+    transactions = world.ask(DescribeTransactionsRequest(transactional_ids=[TXN])).transaction_states
+    return log.log_start_offset, log.log_end_offset, repr(groups), repr(members), repr(offsets), repr(transactions)
 
 
 @pytest.mark.parametrize("case", CASES, ids=_label)

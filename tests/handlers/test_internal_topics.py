@@ -2,14 +2,14 @@
 
 import pytest
 
-from moldau.cluster.topic_names import OFFSETS_TOPIC
+from moldau.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tests.handlers.conftest import World
 
-NOT_SERVED = ("__transaction_state", "__share_group_state")
+NOT_SERVED = ("__share_group_state",)
 SETTINGS = {"num.partitions": "7", "offsets.topic.num.partitions": "3", "offsets.topic.segment.bytes": "1048576"}
 
 
@@ -77,3 +77,13 @@ def test_what_a_user_leaves_open_is_what_the_coordinator_would_choose(world: Wor
     made = world.image.topics[OFFSETS_TOPIC]
     assert len(made.partitions) == 3
     assert made.configs["cleanup.policy"] == "compact"
+
+
+@pytest.mark.moldau({"transaction.state.log.num.partitions": "2", "transaction.state.log.segment.bytes": "1048576"})
+def test_the_topic_of_the_transactions_is_made_as_its_coordinator_does_whoever_asks(world: World) -> None:
+    assert create(world, TRANSACTIONS_TOPIC, cleanup_policy="delete") == ErrorCode.INVALID_CONFIG
+    assert create(world, TRANSACTIONS_TOPIC, validate_only=True) == 0
+    assert describe(world, TRANSACTIONS_TOPIC) == 0
+    made = world.image.topics[TRANSACTIONS_TOPIC]
+    assert len(made.partitions) == 2
+    assert (made.configs["cleanup.policy"], made.configs["segment.bytes"]) == ("compact", "1048576")

@@ -1,6 +1,6 @@
 import pytest
 
-from moldau.cluster.topic_names import OFFSETS_TOPIC
+from moldau.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from tests.handlers.conftest import BROKER_ID, World
@@ -27,11 +27,33 @@ def test_the_topic_of_the_offsets_is_made_at_the_first_question(world: World) ->
     assert topic.configs["segment.bytes"] == "104857600"
 
 
-@pytest.mark.parametrize(
-    ("key_type", "code"),
-    [(TRANSACTION, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), (SHARE, ErrorCode.INVALID_REQUEST)],
-)
-def test_a_kind_of_coordinator_that_we_lack_is_refused_for_good(world: World, key_type: int, code: ErrorCode) -> None:
-    (found,) = world.ask(FindCoordinatorRequest(coordinator_keys=["t"], key_type=key_type)).coordinators
-    assert (found.error_code, found.node_id) == (code, -1)
-    assert world.ask(FindCoordinatorRequest(key="t", key_type=key_type), 2).error_code == code
+@pytest.mark.parametrize("version", [1, 3, 6])
+def test_the_coordinator_of_a_transactional_id_is_found_and_its_topic_made(world: World, version: int) -> None:
+    if version < 4:
+        found = world.ask(FindCoordinatorRequest(key="t", key_type=TRANSACTION), version)
+    else:
+        request = FindCoordinatorRequest(coordinator_keys=["t"], key_type=TRANSACTION)
+        (found,) = world.ask(request, version).coordinators
+    assert (found.error_code, found.node_id, found.host) == (0, BROKER_ID, "inside")
+    topic = world.image.topics[TRANSACTIONS_TOPIC]
+    assert len(topic.partitions) == 50
+    assert topic.configs == {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": "2",
+        "segment.bytes": "104857600",
+        "unclean.leader.election.enable": "false",
+    }
+
+
+@pytest.mark.moldau({"transaction.state.log.replication.factor": "3"})
+def test_a_promise_of_more_replicas_than_brokers_leaves_transactions_without_a_coordinator(world: World) -> None:
+    found = world.ask(FindCoordinatorRequest(key="t", key_type=TRANSACTION), 3)
+    assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert TRANSACTIONS_TOPIC not in world.image.topics
+
+
+def test_a_kind_of_coordinator_that_we_lack_is_refused_for_good(world: World) -> None:
+    (found,) = world.ask(FindCoordinatorRequest(coordinator_keys=["t"], key_type=SHARE)).coordinators
+    assert (found.error_code, found.node_id) == (ErrorCode.INVALID_REQUEST, -1)
+    assert world.ask(FindCoordinatorRequest(key="t", key_type=SHARE), 2).error_code == ErrorCode.INVALID_REQUEST

@@ -44,6 +44,7 @@ from moldau.requests.context import RequestContext, Services
 from moldau.requests.groups_access import GroupsAccess
 from moldau.requests.opener import InlineOpener
 from moldau.requests.pending import PendingAnswer
+from moldau.requests.transactions_access import TransactionsAccess
 
 TOPIC = "t"
 TOPIC_ID = b"0123456789abcdef"
@@ -429,7 +430,11 @@ class Node:
         self.isr_changes = IsrProposals(cluster.loop, self.parts)
         self.roles = Roles(self.parts, self.fetchers, self.isr_changes, _nothing_may_stop)
         self.services = make_services(
-            self.parts, groups=cast(GroupsAccess, None), opener=InlineOpener(), logs_made=self.roles.made
+            self.parts,
+            groups=cast(GroupsAccess, None),
+            transactions=cast(TransactionsAccess, None),
+            opener=InlineOpener(),
+            logs_made=self.roles.made,
         )
         if not logs.was_clean:
             missing = [TopicPartition(TOPIC, index) for index in cluster.partitions]

@@ -35,8 +35,10 @@ from moldau.broker.registration import BrokerStartError
 from moldau.broker.roles import WHOLE_CLUSTER
 from moldau.broker.store_opening import OpenedStore, StoreOpening
 from moldau.broker.strays import StrayReason, is_still_stray, why_stray
+from moldau.broker.transaction_coordinator import TransactionCoordinator
 from moldau.broker.transaction_verifier import CoordinatorVerifier
 from moldau.broker.watchdog import Watchdog
+from moldau.cluster.features import transaction_version
 from moldau.cluster.image import BrokerInfo, Endpoint
 from moldau.cluster.store import MetadataStore, SessionState, StoreError
 from moldau.cluster.topic_names import INTERNAL_TOPICS
@@ -184,7 +186,8 @@ class Broker:
         opened = await opening.open(self._to_release)
         parts = self._parts(ground, opened, logs)
         groups = GroupCoordinator(ground.loop, parts, lambda: os.urandom(16))
-        coordinators: list[Coordinator[Any]] = [groups]
+        transactions = TransactionCoordinator(ground.loop, parts, lambda: transaction_version(parts.metadata.image))
+        coordinators: list[Coordinator[Any]] = [groups, transactions]
         await self._load_logs(ground, opened, logs)
         member = await self._join_cluster(ground, opened, parts, coordinators, bound.endpoints)
         await member.until_controlled(CONTROLLER_AWAITED_S)
@@ -193,8 +196,16 @@ class Broker:
         opener = OpenerThread(ground.loop, heap)
         self._to_release.callback(opener.close)
         verifier = CoordinatorVerifier(ground.loop, parts)
+        verifier.local = transactions
         self._to_release.callback(verifier.close)
-        services = make_services(parts, groups=groups, opener=opener, logs_made=member.roles.made, verifier=verifier)
+        services = make_services(
+            parts,
+            groups=groups,
+            transactions=transactions,
+            verifier=verifier,
+            opener=opener,
+            logs_made=member.roles.made,
+        )
         dispatcher = Dispatcher(services, heap.much_was_freed)
         await bound.listeners.accept(dispatcher)
         # Neither the start nor the first group waits for the 50 ms that this import takes.

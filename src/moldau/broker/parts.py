@@ -24,7 +24,8 @@ from moldau.requests.opener import Opener
 from moldau.requests.policy import RequestPolicy
 from moldau.requests.producer_ids import ProducerIds
 from moldau.requests.recent_brokers import RecentBrokers
-from moldau.requests.transaction_verification import NoVerifier, TransactionVerifier
+from moldau.requests.transaction_verification import TransactionVerifier
+from moldau.requests.transactions_access import TransactionsAccess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,7 @@ class Parts:
     follower_throttle: Throttle
     fetch_sessions: FetchSessions
     recent_brokers: RecentBrokers
+    producer_ids: ProducerIds
 
     @property
     def config(self) -> BrokerConfig:
@@ -76,6 +78,7 @@ def make_parts(
         follower_throttle=Throttle(clock, config.optional_int("follower.replication.throttled.rate")),
         fetch_sessions=FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), random),
         recent_brokers=RecentBrokers(clock),
+        producer_ids=ProducerIds(lambda: metadata.next_producer_id_block(broker_id)),
     )
 
 
@@ -83,17 +86,17 @@ def make_services(
     parts: Parts,
     *,
     groups: GroupsAccess,
+    transactions: TransactionsAccess,
+    verifier: TransactionVerifier,
     opener: Opener,
     logs_made: Callable[[], Awaitable[None]],
-    verifier: TransactionVerifier | None = None,
 ) -> Services:
     """What handlers see of the parts, and of those that stand on them."""
-    metadata, broker_id = parts.metadata, parts.broker_id
     return Services(
-        broker_id=broker_id,
+        broker_id=parts.broker_id,
         dynamic_config=parts.dynamic_config,
         clock=parts.clock,
-        metadata=metadata,
+        metadata=parts.metadata,
         replicas=parts.replicas,
         logs=parts.logs,
         durability=parts.durability,
@@ -104,9 +107,10 @@ def make_services(
         recent_brokers=parts.recent_brokers,
         policy=RequestPolicy(),
         allowance=Allowance(parts.clock),
-        producer_ids=ProducerIds(lambda: metadata.next_producer_id_block(broker_id)),
+        producer_ids=parts.producer_ids,
         groups=groups,
+        transactions=transactions,
         opener=opener,
         logs_made=logs_made,
-        verifier=verifier or NoVerifier(),
+        verifier=verifier,
     )

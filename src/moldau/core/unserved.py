@@ -56,6 +56,7 @@ _HARMLESS = {
         num.recovery.threads.per.data.dir log.cleaner.io.buffer.size
         group.coordinator.append.linger.ms group.coordinator.threads group.coordinator.background.threads
         group.coordinator.cached.buffer.max.bytes group.consumer.assignor.offload.enable offsets.load.buffer.size
+        transaction.state.log.load.buffer.size
         zookeeper.max.in.flight.requests log.dir.failure.timeout.ms
     """,
     "requests in flight are bounded for each connection instead": "queued.max.requests queued.max.request.bytes",
@@ -76,12 +77,8 @@ _HARMLESS = {
         quota.window.num quota.window.size.seconds replication.quota.window.num replication.quota.window.size.seconds
         controller.quota.window.num controller.quota.window.size.seconds
     """,
-    "of transactions, which are refused": """
-        transaction.max.timeout.ms transaction.two.phase.commit.enable
-        transaction.abort.timed.out.transaction.cleanup.interval.ms
-        transaction.remove.expired.transaction.cleanup.interval.ms transactional.id.expiration.ms
-        transaction.state.log.num.partitions transaction.state.log.replication.factor transaction.state.log.min.isr
-        transaction.state.log.segment.bytes transaction.state.log.load.buffer.size
+    "of transactions in two phases (KIP-939), which are refused": """
+        transaction.two.phase.commit.enable
     """,
     "without an authorizer, which is refused, it says nothing": "allow.everyone.if.no.acl.found",
     "without a key, which is refused, there are no tokens": """

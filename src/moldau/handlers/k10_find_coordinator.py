@@ -1,14 +1,13 @@
 """FindCoordinator, versions 0 to 6.
 
-Tells which broker coordinates a group: the leader of the group's partition of `__consumer_offsets`, at the address of
-the listener that the client came through. The topic is made at the first such question, before the answer.
+Tells which broker coordinates a group or a transactional id: the leader of its partition of `__consumer_offsets` or of
+`__transaction_state`, at the address of the listener that the client came through. The topic is made at the first such
+question, before the answer.
 
 - 4+: many keys in one request, each with its own result (KIP-699).
 - COORDINATOR_NOT_AVAILABLE: the partition has no leader now.
 
-Gaps: coordinators of transactions (key type 1) do not exist yet: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, at which both
-the Java client and librdkafka stop; librdkafka asks again for ever at any code but this and the cluster's. Nor do those
-of share groups (2): INVALID_REQUEST.
+Gaps: coordinators of share groups (key type 2) do not exist: INVALID_REQUEST.
 """
 
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -43,29 +42,26 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> Fi
 
 
 async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator:
+    services = context.services
     try:
         if key_type == GROUP:
             context.require(DESCRIBE, authorization.GROUP, key)
+            broker_id = await services.groups.coordinator_of(key)
         elif key_type == TRANSACTION:
             context.require(DESCRIBE, TRANSACTIONAL_ID, key)
-        if key_type != GROUP:
-            raise ApiError(_refusal(key_type), f"there are no coordinators of type {key_type} here")
-        return await _coordinator(key, context)
+            broker_id = await services.transactions.coordinator_of(key)
+        else:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type} here")
+        return _at(broker_id, key, context)
     except ApiError as error:
         return Coordinator(
             key=key, node_id=NO_NODE, host="", port=-1, error_code=error.code, error_message=error.message
         )
 
 
-def _refusal(key_type: int) -> ErrorCode:
-    is_transaction = key_type == TRANSACTION
-    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_transaction else ErrorCode.INVALID_REQUEST
-
-
-async def _coordinator(group_id: str, context: RequestContext) -> Coordinator:
-    broker_id = await context.services.groups.coordinator_of(group_id)
+def _at(broker_id: int, key: str, context: RequestContext) -> Coordinator:
     broker = context.services.metadata.image.brokers.get(broker_id)
     endpoint = None if broker is None else broker.endpoint(context.listener)
     if endpoint is None:
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator of group {group_id!r} is away")
-    return Coordinator(key=group_id, node_id=broker_id, host=endpoint.host, port=endpoint.port, error_message=None)
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator of {key!r} is away")
+    return Coordinator(key=key, node_id=broker_id, host=endpoint.host, port=endpoint.port, error_message=None)

@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from moldau.cluster.image import NO_TOPIC_ID
 from moldau.cluster.placement import PARTITIONS_PER_REQUEST_MAX, USE_DEFAULT, Assignment, place_new_topic
-from moldau.cluster.topic_names import CLUSTER_METADATA_TOPIC, OFFSETS_TOPIC
-from moldau.coordinators.groups.offsets_topic import offsets_topic_settings
+from moldau.cluster.topic_names import CLUSTER_METADATA_TOPIC
 from moldau.core.config_entries import topic_entries
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k19_create_topics import (
@@ -36,7 +35,7 @@ from moldau.requests.config_resources import check_config_count
 from moldau.requests.context import RequestContext, Services
 from moldau.requests.duplicates import repeated, repeated_in_turns
 from moldau.requests.pending import holds_order
-from moldau.requests.topic_lookup import may_auto_create
+from moldau.requests.topic_lookup import COORDINATED, may_auto_create
 from moldau.requests.turns import Turns
 
 NOT_TOLD = -1
@@ -85,8 +84,8 @@ async def _create(topic: CreatableTopic, services: Services, validate_only: bool
     if not may_auto_create(name):
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is made by its coordinator, which is not served yet")
     configs = _configs(topic.configs)
-    if name == OFFSETS_TOPIC:
-        configs = _offsets_configs(configs, services)
+    if name in COORDINATED:
+        configs = _coordinators_configs(name, configs, services)
     services.metadata.check_new_topic(name, configs)
     assignment = _assignment(topic, services)
     topic_id = NO_TOPIC_ID
@@ -118,12 +117,12 @@ def _as_told(created: CreatableTopicResult, context: RequestContext) -> Creatabl
     )
 
 
-def _offsets_configs(given: dict[str, str], services: Services) -> dict[str, str]:
+def _coordinators_configs(name: str, given: dict[str, str], services: Services) -> dict[str, str]:
     """What a coordinator would set, where nothing else is asked for. Kafka takes any cleanup policy here; but one that
     deletes takes the offsets of every group after a week, and nobody means that."""
-    configs = {**offsets_topic_settings(services.config).configs, **given}
+    configs = {**COORDINATED[name](services.config).configs, **given}
     if configs["cleanup.policy"] != "compact":
-        reason = f"cleanup.policy of {OFFSETS_TOPIC} is compact: groups would lose their offsets"
+        reason = f"cleanup.policy of {name} is compact: its coordinator would lose its state"
         raise ApiError(ErrorCode.INVALID_CONFIG, reason)
     return configs
 
@@ -140,8 +139,8 @@ def _configs(configs: Sequence[CreatableTopicConfig]) -> dict[str, str]:
 
 def _assignment(topic: CreatableTopic, services: Services) -> Assignment:
     config, image = services.config, services.metadata.image
-    if topic.name == OFFSETS_TOPIC:
-        settings = offsets_topic_settings(config)
+    if topic.name in COORDINATED:
+        settings = COORDINATED[topic.name](config)
         partitions, replication_factor = settings.partitions, settings.replicas_among(image.brokers)
     else:
         partitions, replication_factor = config.int("num.partitions"), config.int("default.replication.factor")

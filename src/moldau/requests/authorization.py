@@ -69,6 +69,9 @@ NEEDED: Final[dict[int, tuple[tuple[Operation, Resource], ...]]] = {
     21: ((DELETE, TOPIC),),
     22: ((WRITE, TRANSACTIONAL_ID), (IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPIC)),  # without an id: either of the last
     23: ((CLUSTER_ACTION, CLUSTER), (DESCRIBE, TOPIC)),  # either
+    24: ((WRITE, TRANSACTIONAL_ID), (WRITE, TOPIC), (CLUSTER_ACTION, CLUSTER)),  # of a client; of a broker
+    25: ((WRITE, TRANSACTIONAL_ID), (READ, GROUP)),
+    26: ((WRITE, TRANSACTIONAL_ID),),
     27: ((ALTER, CLUSTER), (CLUSTER_ACTION, CLUSTER)),  # either
     28: ((WRITE, TRANSACTIONAL_ID), (READ, GROUP), (READ, TOPIC)),
     32: ((DESCRIBE_CONFIGS, TOPIC), (DESCRIBE_CONFIGS, GROUP), (DESCRIBE_CONFIGS, CLUSTER)),
@@ -84,6 +87,8 @@ NEEDED: Final[dict[int, tuple[tuple[Operation, Resource], ...]]] = {
     57: ((ALTER, CLUSTER),),
     60: ((DESCRIBE, CLUSTER),),  # only to be told one's rights
     61: ((READ, TOPIC),),
+    65: ((DESCRIBE, TRANSACTIONAL_ID), (DESCRIBE, TOPIC)),
+    66: ((DESCRIBE, TRANSACTIONAL_ID),),
     68: ((READ, GROUP), (DESCRIBE, TOPIC)),
     69: ((DESCRIBE, GROUP), (DESCRIBE, TOPIC)),
     74: ((DESCRIBE_CONFIGS, CLUSTER),),

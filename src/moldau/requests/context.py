@@ -34,6 +34,7 @@ from moldau.requests.policy import RequestPolicy
 from moldau.requests.producer_ids import ProducerIds
 from moldau.requests.recent_brokers import RecentBrokers
 from moldau.requests.transaction_verification import TransactionVerifier
+from moldau.requests.transactions_access import TransactionsAccess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,7 @@ class Services:
     allowance: Allowance
     producer_ids: ProducerIds
     groups: GroupsAccess
+    transactions: TransactionsAccess
     opener: Opener
     verifier: TransactionVerifier
     logs_made: Callable[[], Awaitable[None]]

@@ -1,16 +1,26 @@
 """What several handlers know about topics."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.placement import USE_DEFAULT, place_new_topic
-from moldau.cluster.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, OFFSETS_TOPIC
+from moldau.cluster.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from moldau.coordinators.groups.offsets_topic import offsets_topic_settings
+from moldau.coordinators.topic_settings import TopicSettings
+from moldau.coordinators.transactions.transaction_topic import transaction_topic_settings
+from moldau.core.broker_config import BrokerConfig
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.requests.context import Services
 
 NOT_MADE_FOR_CLIENTS = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
-"""Coordinators make theirs. Transactions and share groups have none yet, so that their topics are not made at all."""
+"""Coordinators make theirs. Share groups have none yet, so that their topic is not made at all."""
+
+COORDINATED: Mapping[str, Callable[[BrokerConfig], TopicSettings]] = {
+    OFFSETS_TOPIC: offsets_topic_settings,
+    TRANSACTIONS_TOPIC: transaction_topic_settings,
+}
+"""Topics that have a coordinator here, and how it makes them."""
 
 
 def is_internal(topic: str) -> bool:
@@ -37,14 +47,14 @@ def topic_names_and_ids(
 
 def may_auto_create(topic: str) -> bool:
     """Whether a topic of this name is made when a client asks for it and `auto.create.topics.enable` allows that."""
-    return topic == OFFSETS_TOPIC or topic not in NOT_MADE_FOR_CLIENTS
+    return topic in COORDINATED or topic not in NOT_MADE_FOR_CLIENTS
 
 
 async def auto_create(topic: str, services: Services) -> None:
-    """Create a topic that a client named, with the broker's defaults; that of the offsets by its coordinator."""
+    """Create a topic that a client named, with the broker's defaults; that of a coordinator as this makes it."""
     config, metadata = services.config, services.metadata
-    if topic == OFFSETS_TOPIC:
-        await _have_offsets_topic_made(services)
+    if topic in COORDINATED:
+        await _have_coordinators_topic_made(topic, services)
         return
     assignment = place_new_topic(
         metadata.image.brokers,
@@ -58,9 +68,9 @@ async def auto_create(topic: str, services: Services) -> None:
     await metadata.create_topic(topic, assignment)
 
 
-async def _have_offsets_topic_made(services: Services) -> None:
+async def _have_coordinators_topic_made(topic: str, services: Services) -> None:
     try:
-        await services.groups.ensure_topic()
+        await (services.groups if topic == OFFSETS_TOPIC else services.transactions).ensure_topic()
     except ApiError as error:
         if error.code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
             raise

@@ -1,0 +1,327 @@
+"""Sends the markers that end transactions to the leaders of their partitions (WriteTxnMarkers), until all have them.
+
+Each leader is sent one request at a time. What comes up meanwhile goes together in the next one: however many
+transactions end, a broker has one such request under way to each other one. Partitions that are led here take no
+socket where there is a `local` writer.
+
+The law: a partition is done when its leader says so, or when it is gone from the image; or when it knows a newer epoch
+of the producer, which is given out only after the end of this transaction. Everything else is tried again, with
+whoever leads by then. Only a leader that knows a newer coordinator ends a delivery before that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from moldau.broker.parts import Parts
+from moldau.broker.peer import PeerClient, decode_answer
+from moldau.cluster.image import NO_LEADER, Endpoint
+from moldau.coordinators.transactions.markers import Marker
+from moldau.core.ids import TopicPartition
+from moldau.protocol.errors import ErrorCode, ProtocolError
+from moldau.protocol.messages.k27_write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from moldau.requests.transactions_access import MarkerWriter
+
+log = logging.getLogger(__name__)
+
+VERSION = 2
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+MARKERS_MAX = 1_000
+"""In one request; the others wait for the next."""
+AGAIN_MS = 50
+"""Until a partition is tried again that has no leader, or whose leader did not take the marker."""
+
+DROPPED = frozenset(
+    (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION)
+)
+"""The partition has gone on without the marker, or cannot have one: nobody waits for it there."""
+RETRIED = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    )
+)
+"""Usual while leaders change. Other codes are tried again, too, and said in the log."""
+
+
+class MarkerDelivery:
+    """The marker of one transaction on its way: `left` are the partitions that do not have it yet."""
+
+    __slots__ = ("_done", "coordinator_epoch", "left", "marker", "transactional_id")
+
+    def __init__(
+        self, transactional_id: str, marker: Marker, coordinator_epoch: int, done: Callable[[bool], None]
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.marker = marker
+        self.coordinator_epoch = coordinator_epoch
+        self.left = set(marker.partitions)
+        self._done: Callable[[bool], None] | None = done
+
+    @property
+    def is_over(self) -> bool:
+        return self._done is None
+
+    def cancel(self) -> None:
+        """Send no more, and tell nobody."""
+        self._done = None
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are done with."""
+        self.left.difference_update(partitions)
+        if not self.left:
+            self.end(is_complete=True)
+
+    def end(self, *, is_complete: bool) -> None:
+        done, self._done = self._done, None
+        if done is not None:
+            done(is_complete)
+
+    def part(self, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:
+        """The marker, for some of its partitions."""
+        topics: dict[str, list[int]] = {}
+        for topic, number in partitions:
+            topics.setdefault(topic, []).append(number)
+        return WritableTxnMarker(
+            producer_id=self.marker.producer_id,
+            producer_epoch=self.marker.producer_epoch,
+            transaction_result=self.marker.committed,
+            topics=[WritableTxnMarkerTopic(name=name, partition_indexes=found) for name, found in topics.items()],
+            coordinator_epoch=self.coordinator_epoch,
+            transaction_version=self.marker.transaction_version,
+        )
+
+
+class MarkerSender:
+    """Implements `coordinators.transactions.markers.Markers`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, parts: Parts, coordinator_epoch: Callable[[str], int]) -> None:
+        """`coordinator_epoch`: the epoch in which this broker coordinates a transactional id."""
+        self._loop = loop
+        self._parts = parts
+        self._coordinator_epoch = coordinator_epoch
+        self._leaders: dict[int, _Leader] = {}
+        self._new: list[tuple[MarkerDelivery, Sequence[TopicPartition]]] = []
+        """To be routed at the end of this turn of the loop."""
+        self._again: list[tuple[MarkerDelivery, Sequence[TopicPartition]]] = []
+        """To be routed when their pause is over."""
+        self._timer: asyncio.TimerHandle | None = None
+        self.local: MarkerWriter | None = None
+        """What writes markers here; without it this broker asks itself as it asks others."""
+
+    def send(self, transactional_id: str, marker: Marker, done: Callable[[bool], None]) -> MarkerDelivery:
+        delivery = MarkerDelivery(transactional_id, marker, self._coordinator_epoch(transactional_id), done)
+        if not self._new:
+            self._loop.call_soon(self._route_new)
+        self._new.append((delivery, tuple(marker.partitions)))
+        return delivery
+
+    def _route_new(self) -> None:
+        new, self._new = self._new, []
+        for delivery, partitions in new:
+            self._route(delivery, partitions)
+        for leader in list(self._leaders.values()):
+            leader.send()
+
+    def _route(self, delivery: MarkerDelivery, partitions: Iterable[TopicPartition]) -> None:
+        """Give each partition to its leader; one that is gone is done with."""
+        if delivery.is_over:
+            return
+        image = self._parts.metadata.image
+        gone, leaderless = [], []
+        for each in partitions:
+            topic = image.topics.get(each.topic)
+            if topic is None or each.partition >= len(topic.partitions):
+                gone.append(each)
+                continue
+            leader = self._leader(topic.partitions[each.partition].leader)
+            if leader is None:
+                leaderless.append(each)
+            else:
+                leader.waiting.setdefault(delivery, []).append(each)
+        if leaderless:
+            self.try_again(delivery, leaderless)
+        if gone:
+            log.info("%s: no marker for %s, which are deleted", delivery.transactional_id, ", ".join(map(str, gone)))
+            delivery.drop(gone)
+
+    def _leader(self, broker_id: int) -> "_Leader | None":
+        broker = None if broker_id == NO_LEADER else self._parts.metadata.image.brokers.get(broker_id)
+        endpoint = None if broker is None else broker.endpoint(self._parts.config.inter_broker_listener)
+        if endpoint is None:
+            return None
+        leader = self._leaders.get(broker_id)
+        if leader is None:
+            leader = self._leaders[broker_id] = _Leader(self._loop, self._parts, self)
+        leader.endpoint = endpoint
+        leader.local = self.local if broker_id == self._parts.broker_id else None
+        return leader
+
+    def try_again(self, delivery: MarkerDelivery, partitions: Sequence[TopicPartition]) -> None:
+        """Find the leaders of these anew after a pause."""
+        if delivery.is_over:
+            return
+        self._again.append((delivery, partitions))
+        if self._timer is None:
+            self._timer = self._loop.call_later(AGAIN_MS / 1000, self._route_again)
+
+    def _route_again(self) -> None:
+        self._timer = None
+        again, self._again = self._again, []
+        self._new += again
+        self._route_new()
+
+    def answered(
+        self,
+        sent: Sequence[tuple[MarkerDelivery, Sequence[TopicPartition]]],
+        results: Sequence[WritableTxnMarkerResult] | None,
+    ) -> None:
+        """Go on with what a leader said of each marker; None: it said nothing."""
+        by_producer = {each.producer_id: each for each in results or ()}
+        for delivery, partitions in sent:
+            if not delivery.is_over:
+                result = by_producer.get(delivery.marker.producer_id)
+                self._take(delivery, partitions, {} if result is None else _codes(result))
+
+    def _take(
+        self, delivery: MarkerDelivery, partitions: Sequence[TopicPartition], codes: dict[TopicPartition, int]
+    ) -> None:
+        done, again = [], []
+        for each in partitions:
+            code = codes.get(each, ErrorCode.REQUEST_TIMED_OUT)
+            if code == ErrorCode.NONE:
+                done.append(each)
+            elif code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
+                log.warning(
+                    "%s: the leader of %s knows a newer coordinator than epoch %d",
+                    delivery.transactional_id,
+                    each,
+                    delivery.coordinator_epoch,
+                )
+                delivery.end(is_complete=False)
+                return
+            elif code in DROPPED:
+                log.warning("%s: %s takes no marker: %s", delivery.transactional_id, each, ErrorCode(code).name)
+                done.append(each)
+            else:
+                if code not in RETRIED:
+                    log.warning("%s: marker refused by %s: code %d", delivery.transactional_id, each, code)
+                again.append(each)
+        if again:
+            self.try_again(delivery, again)
+        delivery.drop(done)
+
+    def close(self) -> None:
+        """Send no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for leader in self._leaders.values():
+            leader.close()
+
+
+class _Leader:
+    """One broker: what waits for it, and the request under way."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, parts: Parts, sender: MarkerSender) -> None:
+        self._loop = loop
+        self._parts = parts
+        self._sender = sender
+        self._client: PeerClient | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_asking = False
+        self.waiting: dict[MarkerDelivery, list[TopicPartition]] = {}
+        self.endpoint: Endpoint
+        self.local: MarkerWriter | None = None
+
+    def send(self) -> None:
+        """Send what waits, unless an answer is waited for. Of one producer there is one marker in a request: an answer
+        names markers by it."""
+        if self._is_asking:
+            return
+        sent: dict[int, tuple[MarkerDelivery, list[TopicPartition]]] = {}
+        for delivery in list(self.waiting):
+            if delivery.is_over:
+                del self.waiting[delivery]
+            elif len(sent) < MARKERS_MAX and delivery.marker.producer_id not in sent:
+                sent[delivery.marker.producer_id] = (delivery, self.waiting.pop(delivery))
+        if sent:
+            self._is_asking = True
+            self._ask(list(sent.values()))
+
+    def _ask(self, sent: Sequence[tuple[MarkerDelivery, list[TopicPartition]]]) -> None:
+        markers = [delivery.part(partitions) for delivery, partitions in sent]
+        if self.local is not None:
+            self._task = self._loop.create_task(self._write_here(self.local, markers, sent))
+            return
+        timeout_ms = self._parts.config.int("request.timeout.ms")
+        request = WriteTxnMarkersRequest(markers=markers)
+        self._peer().send(request, VERSION, timeout_ms, lambda frame: self._answered(sent, _decoded(frame)))
+
+    async def _write_here(
+        self,
+        writer: MarkerWriter,
+        markers: Sequence[WritableTxnMarker],
+        sent: Sequence[tuple[MarkerDelivery, list[TopicPartition]]],
+    ) -> None:
+        results: Sequence[WritableTxnMarkerResult] | None = None
+        try:
+            results = await writer.write(markers)
+        except Exception:
+            log.exception("markers cannot be written here")
+        self._answered(sent, results)
+
+    def _answered(
+        self,
+        sent: Sequence[tuple[MarkerDelivery, list[TopicPartition]]],
+        results: Sequence[WritableTxnMarkerResult] | None,
+    ) -> None:
+        self._is_asking = False
+        self._sender.answered(sent, results)
+        self.send()
+
+    def _peer(self) -> PeerClient:
+        if self._client is None or self._client.endpoint != self.endpoint:
+            self._close_client()
+            name = f"broker-{self._parts.broker_id}-markers"
+            self._client = PeerClient(self._loop, self.endpoint, name, frame_bytes_max=FRAME_BYTES_MAX)
+        return self._client
+
+    def close(self) -> None:
+        self.waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+        self._close_client()
+
+    def _close_client(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+def _codes(result: WritableTxnMarkerResult) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic.name, each.partition_index): each.error_code
+        for topic in result.topics
+        for each in topic.partitions
+    }
+
+
+def _decoded(frame: memoryview | None) -> Sequence[WritableTxnMarkerResult] | None:
+    if frame is None:
+        return None
+    try:
+        answer = decode_answer(WriteTxnMarkersRequest.api_key, VERSION, frame)
+    except ProtocolError as error:
+        log.warning("the answer to WriteTxnMarkers makes no sense: %s", error)
+        return None
+    return answer.markers if isinstance(answer, WriteTxnMarkersResponse) else None
