@@ -119,14 +119,14 @@ def test_a_topic_that_is_deleted_while_its_leader_refuses_is_given_up(sending: S
 
 
 def test_markers_of_one_turn_share_a_request_and_those_behind_wait_for_its_answer(sending: Sending) -> None:
-    sending.writer.may_answer.clear()
+    sending.writer.may_answer = False
     for producer_id in (1, 2, 3):
         sending.send(marker(producer_id))
     sending.a_moment()
     for producer_id in (4, 5):
         sending.send(marker(producer_id))
     sending.a_moment()
-    sending.writer.may_answer.set()
+    sending.writer.release()
     sending.until_done(5)
     assert [[each.producer_id for each in one] for one in sending.writer.asked] == [[1, 2, 3], [4, 5]]
 
@@ -143,13 +143,12 @@ def test_a_delivery_that_is_called_off_tells_nobody_and_is_not_repeated(sending:
 
 
 def test_a_writer_that_fails_is_asked_again(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = sending.writer
-
-    async def broken(_: object) -> list[object]:
+    def broken(_: object) -> object:
         monkeypatch.undo()
         raise OSError("disk")
 
-    monkeypatch.setattr(writer, "write", broken)
+    monkeypatch.setattr(sending.writer, "write", broken)
     sending.send(marker())
     sending.until_done()
     assert sending.done == [True]
+    assert len(sending.writer.asked) == 1

@@ -160,11 +160,11 @@ def test_a_transaction_ends_with_markers_in_all_its_partitions(topics: World, is
 
 def test_the_next_transaction_waits_for_the_markers(topics: World) -> None:
     producer = Producer(topics)
-    producer.writer.may_answer.clear()
+    producer.writer.may_answer = False
     producer.add({"a": [0]})
     assert producer.end().error_code == 0
     assert producer.add({"a": [0]}) == {"a-0": ErrorCode.CONCURRENT_TRANSACTIONS}
-    producer.writer.may_answer.set()
+    producer.writer.release()
     producer.until("CompleteCommit")
     assert producer.add({"a": [0]}) == {"a-0": 0}
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from moldau.coordinators.promise import Promise
 from moldau.core.ids import TopicPartition
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
@@ -19,6 +20,8 @@ from moldau.protocol.messages.k27_write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
 from moldau.protocol.messages.k65_describe_transactions import DescribeTransactionsRequest
 from tests.handlers.conftest import World
@@ -34,30 +37,43 @@ class PlayedWriter:
         self.asked: list[list[WritableTxnMarker]] = []
         self.codes: dict[TopicPartition, list[ErrorCode]] = {}
         """What a partition says, one after the other; NONE when there is nothing left."""
-        self.may_answer = asyncio.Event()
-        self.may_answer.set()
+        self.may_answer = True
+        self._held: list[tuple[WriteTxnMarkersRequest, Promise[WriteTxnMarkersResponse]]] = []
 
-    async def write(self, markers: Sequence[WritableTxnMarker]) -> Sequence[WritableTxnMarkerResult]:
-        self.asked.append(list(markers))
-        await self.may_answer.wait()
-        return [
-            WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=[
-                            WritableTxnMarkerPartitionResult(
-                                partition_index=each, error_code=self._code(TopicPartition(topic.name, each))
-                            )
-                            for each in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in markers
-        ]
+    def write(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse | Promise[WriteTxnMarkersResponse]:
+        self.asked.append(request.markers)
+        if self.may_answer:
+            return self._answer(request)
+        promise: Promise[WriteTxnMarkersResponse] = Promise()
+        self._held.append((request, promise))
+        return promise
+
+    def release(self) -> None:
+        """Answer what was held back, and all that comes."""
+        self.may_answer = True
+        held, self._held = self._held, []
+        for request, promise in held:
+            promise.complete(self._answer(request))
+
+    def _answer(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        return WriteTxnMarkersResponse(markers=[self._result(each) for each in request.markers])
+
+    def _result(self, marker: WritableTxnMarker) -> WritableTxnMarkerResult:
+        return WritableTxnMarkerResult(
+            producer_id=marker.producer_id,
+            topics=[
+                WritableTxnMarkerTopicResult(
+                    name=topic.name,
+                    partitions=[
+                        WritableTxnMarkerPartitionResult(
+                            partition_index=each, error_code=self._code(TopicPartition(topic.name, each))
+                        )
+                        for each in topic.partition_indexes
+                    ],
+                )
+                for topic in marker.topics
+            ],
+        )
 
     def _code(self, partition: TopicPartition) -> ErrorCode:
         codes = self.codes.get(partition)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from moldau.broker.parts import Parts
 from moldau.broker.peer import PeerClient, decode_answer
 from moldau.cluster.image import NO_LEADER, Endpoint
+from moldau.coordinators.promise import Promise
 from moldau.coordinators.transactions.markers import Marker
 from moldau.core.ids import TopicPartition
 from moldau.protocol.errors import ErrorCode, ProtocolError
@@ -237,7 +238,6 @@ class _Leader:
         self._parts = parts
         self._sender = sender
         self._client: PeerClient | None = None
-        self._task: asyncio.Task[None] | None = None
         self._is_asking = False
         self.waiting: dict[MarkerDelivery, list[TopicPartition]] = {}
         self.endpoint: Endpoint
@@ -259,26 +259,29 @@ class _Leader:
             self._ask(list(sent.values()))
 
     def _ask(self, sent: Sequence[tuple[MarkerDelivery, list[TopicPartition]]]) -> None:
-        markers = [delivery.part(partitions) for delivery, partitions in sent]
+        request = WriteTxnMarkersRequest(markers=[delivery.part(partitions) for delivery, partitions in sent])
         if self.local is not None:
-            self._task = self._loop.create_task(self._write_here(self.local, markers, sent))
+            self._write_here(self.local, request, sent)
             return
         timeout_ms = self._parts.config.int("request.timeout.ms")
-        request = WriteTxnMarkersRequest(markers=markers)
         self._peer().send(request, VERSION, timeout_ms, lambda frame: self._answered(sent, _decoded(frame)))
 
-    async def _write_here(
+    def _write_here(
         self,
         writer: MarkerWriter,
-        markers: Sequence[WritableTxnMarker],
+        request: WriteTxnMarkersRequest,
         sent: Sequence[tuple[MarkerDelivery, list[TopicPartition]]],
     ) -> None:
-        results: Sequence[WritableTxnMarkerResult] | None = None
         try:
-            results = await writer.write(markers)
+            answer = writer.write(request)
         except Exception:
             log.exception("markers cannot be written here")
-        self._answered(sent, results)
+            self._loop.call_soon(self._answered, sent, None)
+            return
+        if isinstance(answer, Promise):
+            answer.then(lambda response: self._answered(sent, response.markers))
+        else:
+            self._loop.call_soon(self._answered, sent, answer.markers)
 
     def _answered(
         self,
@@ -298,8 +301,6 @@ class _Leader:
 
     def close(self) -> None:
         self.waiting.clear()
-        if self._task is not None:
-            self._task.cancel()
         self._close_client()
 
     def _close_client(self) -> None:

@@ -1,11 +1,11 @@
 """How handlers reach the transaction coordinator, `context.services.transactions`, and how it reaches partitions."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from moldau.coordinators.promise import Promise
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.protocol.messages.k27_write_txn_markers import WritableTxnMarker, WritableTxnMarkerResult
+from moldau.protocol.messages.k27_write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 if TYPE_CHECKING:  # a broker without transactions starts without importing what keeps them
     from moldau.coordinators.outcome import Decision
@@ -50,10 +50,10 @@ class TransactionsAccess(Protocol):
 
 
 class MarkerWriter(Protocol):
-    """Writes markers into partitions that this broker leads, as WriteTxnMarkers asks for it."""
+    """The partitions of this broker, for a transaction coordinator that reaches them without a socket."""
 
-    def write(self, markers: Sequence[WritableTxnMarker]) -> Awaitable[Sequence[WritableTxnMarkerResult]]:
-        """What became of each marker in each of its partitions, once it is known."""
+    def write(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse | Promise[WriteTxnMarkersResponse]:
+        """Append all markers now; the answer as WriteTxnMarkers gives it, when they are safe or known not to be."""
         ...
 
 
