@@ -436,7 +436,7 @@ CASES = [
     ),
     Case(lambda _: InitProducerIdRequest(transactional_id=TXN), ((WRITE, TRANSACTIONAL_ID),), _code, TXN_DENIED),
     Case(lambda _: _add_partitions(), ((WRITE, TRANSACTIONAL_ID),), _codes_of_added, [TXN_DENIED], 3),
-    Case(lambda _: _add_partitions(), ((WRITE, TOPIC),), _codes_of_added, [TOPIC_DENIED], 3),
+    Case(lambda _: _add_partitions(), ((WRITE, TOPIC),), _codes_of_added, [TOPIC_DENIED], 3, to_nobody=[TXN_DENIED]),
     Case(
         lambda _: AddPartitionsToTxnRequest(transactions=[AddPartitionsToTxnTransaction(transactional_id=TXN)]),
         ((CLUSTER_ACTION, CLUSTER),),
@@ -449,7 +449,13 @@ CASES = [
         _code,
         TXN_DENIED,
     ),
-    Case(lambda _: AddOffsetsToTxnRequest(transactional_id=TXN, group_id=G), ((READ, GROUP),), _code, GROUP_DENIED),
+    Case(
+        lambda _: AddOffsetsToTxnRequest(transactional_id=TXN, group_id=G),
+        ((READ, GROUP),),
+        _code,
+        GROUP_DENIED,
+        to_nobody=TXN_DENIED,
+    ),
     Case(lambda _: EndTxnRequest(transactional_id=TXN), ((WRITE, TRANSACTIONAL_ID),), _code, TXN_DENIED),
     Case(
         lambda _: DescribeTransactionsRequest(transactional_ids=[TXN]),
@@ -462,6 +468,7 @@ CASES = [
         ((DESCRIBE, TOPIC),),
         lambda answer: [(each.transaction_state, each.topics) for each in answer.transaction_states],
         [("Ongoing", [])],
+        to_nobody=[("", [])],
     ),
     Case(
         lambda _: ListTransactionsRequest(),
