@@ -22,7 +22,7 @@ from tests.tools.java_tools import ApacheKafka
 
 TIMEOUT_S = 30.0
 
-SERVERS = ("apache",)
+SERVERS = ("apache", "moldau")
 """Of "apache" and "moldau"."""
 
 INTERNAL_TOPICS = {

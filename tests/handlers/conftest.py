@@ -39,6 +39,7 @@ from moldau.requests import registry
 from moldau.requests.context import RequestContext
 from moldau.requests.opener import InlineOpener
 from moldau.requests.pending import PendingAnswer
+from moldau.requests.transaction_verification import NoVerifier
 from tests.committers import NothingToCommit
 
 BROKER_ID = BrokerId(1)
@@ -76,6 +77,7 @@ class World:
             self.parts,
             groups=self.groups,
             transactions=self.transactions,
+            verifier=NoVerifier(),
             opener=InlineOpener(),
             logs_made=self.roles.made,
         )

@@ -44,6 +44,7 @@ from moldau.requests.context import RequestContext, Services
 from moldau.requests.groups_access import GroupsAccess
 from moldau.requests.opener import InlineOpener
 from moldau.requests.pending import PendingAnswer
+from moldau.requests.transaction_verification import NoVerifier
 from moldau.requests.transactions_access import TransactionsAccess
 
 TOPIC = "t"
@@ -433,6 +434,7 @@ class Node:
             self.parts,
             groups=cast(GroupsAccess, None),
             transactions=cast(TransactionsAccess, None),
+            verifier=NoVerifier(),
             opener=InlineOpener(),
             logs_made=self.roles.made,
         )

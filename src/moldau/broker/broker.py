@@ -57,6 +57,7 @@ from moldau.log.manager import LogManager
 from moldau.replication.durability import Durability
 from moldau.replication.replicas import Replicas
 from moldau.requests.context import Services
+from moldau.requests.markers import LocalMarkers
 
 log = logging.getLogger(__name__)
 
@@ -197,6 +198,13 @@ class Broker:
         self._to_release.callback(opener.close)
         verifier = CoordinatorVerifier(ground.loop, parts)
         verifier.local = transactions
+        transactions.markers.local = LocalMarkers(
+            replicas=parts.replicas,
+            groups=groups,
+            durability=parts.durability,
+            clock=parts.clock,
+            dynamic_config=parts.dynamic_config,
+        )
         self._to_release.callback(verifier.close)
         services = make_services(
             parts,

@@ -27,7 +27,7 @@ from moldau.protocol.messages.k27_write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from moldau.requests.transactions_access import MarkerWriter
+from moldau.requests.markers import MarkerWriter
 
 log = logging.getLogger(__name__)
 

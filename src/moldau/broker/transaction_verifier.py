@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from moldau.broker.parts import Parts
 from moldau.broker.peer import PeerClient, decode_answer
 from moldau.cluster.image import NO_LEADER, Endpoint
+from moldau.cluster.topic_names import TRANSACTIONS_TOPIC
 from moldau.coordinators.key_partition import partition_of
 from moldau.coordinators.promise import Promise
 from moldau.core.ids import TopicPartition
@@ -28,7 +29,6 @@ from moldau.requests.transaction_verification import PartitionAdder, Transaction
 
 log = logging.getLogger(__name__)
 
-TRANSACTIONS_TOPIC = "__transaction_state"
 VERSION = 5
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 TRANSACTIONS_MAX = 1000

@@ -1,11 +1,10 @@
-"""How handlers reach the transaction coordinator, `context.services.transactions`, and how it reaches partitions."""
+"""How handlers reach the transaction coordinator, `context.services.transactions`."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from moldau.coordinators.promise import Promise
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.protocol.messages.k27_write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 if TYPE_CHECKING:  # a broker without transactions starts without importing what keeps them
     from moldau.coordinators.outcome import Decision
@@ -46,14 +45,6 @@ class TransactionsAccess(Protocol):
 
     async def ensure_topic(self) -> None:
         """Make the topic of the transactions, for clients that name it."""
-        ...
-
-
-class MarkerWriter(Protocol):
-    """The partitions of this broker, for a transaction coordinator that reaches them without a socket."""
-
-    def write(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse | Promise[WriteTxnMarkersResponse]:
-        """Append all markers now; the answer as WriteTxnMarkers gives it, when they are safe or known not to be."""
         ...
 
 
