@@ -258,7 +258,7 @@ class Log:
             self._add_aborted(segment, aborted)
 
     def _check_producer(self, header: BatchHeader, guard: VerificationGuard | None) -> BatchMetadata | None:
-        """As `Producers.check`, of a batch in or outside of a transaction."""
+        """Check a batch in or outside of a transaction, as `Producers.check` does."""
         _, _, _, _, _, attributes, delta, _, _, producer_id, epoch, sequence, _ = header
         producers = self.producers
         if attributes & _TRANSACTIONAL:

@@ -162,7 +162,7 @@ class Producers:
     def check_transactional(
         self, producer_id: int, epoch: int, base_sequence: int, offset_delta: int, guard: VerificationGuard | None
     ) -> BatchMetadata | None:
-        """May this batch of a transaction be appended (KIP-890)? As `check`. A coordinator's batch has no sequence.
+        """Check a batch of a transaction (KIP-890), as `check` does. A coordinator's batch has no sequence.
 
         Kafka's order: a batch that is there already, a stale epoch (from which the producer can recover), a transaction
         that is not open here, and then the sequence.

@@ -1,4 +1,4 @@
-"""What stands between a coordinator's word and the first batch of a transaction in a partition (KIP-890).
+"""Guards: they stand between a coordinator's word and the first batch of a transaction in a partition (KIP-890).
 
 Before that batch is appended the coordinator is asked whether the partition is in the transaction. Its answer may come
 after the transaction was aborted, and even after the next one has begun: a guard that was made before the question is
