@@ -40,3 +40,18 @@ def test_a_torn_entry_is_written_over() -> None:
     files.open(PATH).append([b"torn"])
     index.append(AbortedTxn(2, 5, 20, 21))
     assert [each.producer_id for each in index] == [1, 2]
+
+
+def test_a_reader_behind_all_that_was_aborted_does_not_read_the_file() -> None:
+    files, _ = index_of(AbortedTxn(1, 0, 10, 11))
+    index = TxnIndex(files, PATH)
+    assert [index.reaches(each) for each in (0, 10, 11)] == [True, True, False]
+    files.remove(PATH)
+    assert [index.reaches(each) for each in (10, 11)] == [True, False], "it is known"
+    _, index = index_of(AbortedTxn(1, 0, 10, 11))
+    index.append(AbortedTxn(2, 11, 12, 13))
+    assert index.reaches(12)
+    index.truncate_to(12)
+    assert [index.reaches(each) for each in (10, 12)] == [True, False]
+    index.reset()
+    assert not index.reaches(0)

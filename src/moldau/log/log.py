@@ -382,7 +382,7 @@ class Log:
         """Aborted transactions that overlap a range, for a reader of committed records."""
         found: list[AbortedTxn] = []
         for segment in self.segments.from_offset(offset):
-            for aborted in segment.txn_index:
+            for aborted in segment.txn_index if segment.txn_index.reaches(offset) else ():
                 if aborted.last_offset >= offset and aborted.first_offset < up_to_offset:
                     found.append(aborted)
                 if aborted.last_stable_offset >= up_to_offset:

@@ -25,7 +25,7 @@ class TxnIndex:
     Entries that a full disk does not take wait in memory: their marker is in the log already.
     """
 
-    __slots__ = ("_files", "_is_there", "_unwritten", "is_changed", "path")
+    __slots__ = ("_files", "_highest", "_is_there", "_unwritten", "is_changed", "path")
 
     _ENTRY = Struct(">hqqqq")
 
@@ -33,12 +33,15 @@ class TxnIndex:
         self._files = files
         self._is_there: bool | None = None  # not looked yet
         self._unwritten: list[AbortedTxn] = []
+        self._highest: int | None = None  # offset at which one ends; not looked yet
         self.is_changed = False  # since the last sync
         self.path = path
 
     def append(self, aborted: AbortedTxn) -> None:
         """Add an entry; it is in the index even if this raises."""
         self._unwritten.append(aborted)
+        if self._highest is not None:
+            self._highest = max(self._highest, aborted.last_offset)
         self.flush()
 
     def flush(self) -> None:
@@ -51,6 +54,12 @@ class TxnIndex:
         file.truncate(file.size() // self._ENTRY.size * self._ENTRY.size)
         file.append([self._ENTRY.pack(_VERSION, *aborted) for aborted in self._unwritten])
         self._unwritten = []
+
+    def reaches(self, offset: int) -> bool:
+        """Whether a transaction ends at `offset` or behind it. A reader at the end of a log need not read the file."""
+        if self._highest is None:
+            self._highest = max((aborted.last_offset for aborted in self), default=-1)
+        return self._highest >= offset
 
     def __iter__(self) -> Iterator[AbortedTxn]:
         yield from self._written()
@@ -68,6 +77,7 @@ class TxnIndex:
 
     def truncate_to(self, offset: int) -> None:
         """Keep the transactions that ended below `offset`."""
+        self._highest = None
         self._unwritten = [aborted for aborted in self._unwritten if aborted.last_offset < offset]
         if not self._files.exists(self.path):
             return
@@ -77,6 +87,7 @@ class TxnIndex:
     def reset(self) -> None:
         self._files.remove(self.path)
         self._is_there = False
+        self._highest = -1
         self._unwritten = []
 
     def sync(self) -> None:
