@@ -164,6 +164,21 @@ def test_on_a_follower_readers_of_committed_records_wait_alike() -> None:
     assert reader.told == [sum(sizes)]
 
 
+def test_on_a_follower_deleted_records_take_their_open_transaction_along() -> None:
+    leader = Log.open(MemoryFiles(), ManualClock(NOW_MS), "/l-0", TopicPartition("t", 0), CONFIG)
+    own = Log.open(MemoryFiles(), ManualClock(NOW_MS), "/f-0", TopicPartition("t", 0), CONFIG)
+    follower = FollowedPartition(b"t" * 16, own, LEADER, 0, 0)
+    reader = Reader(follower)
+    for prepared in (transactional(0), batch(b"plain")):
+        append(leader, prepared)
+    region = leader.read(0, ENOUGH_BYTES, leader.log_end_offset)
+    assert region is not None
+    follower.take(region.read(), 2, 0, NOW_MS)
+    assert (reader.told, follower.last_stable_offset) == ([], 0)
+    follower.take(b"", 2, 1, NOW_MS)
+    assert (any(reader.told), follower.last_stable_offset) == (True, 2)
+
+
 def test_who_waits_no_more_is_told_nothing_and_costs_an_append_nothing() -> None:
     writer = sole()
     reader, other = Reader(writer.leader.partition), Reader(writer.leader.partition)

@@ -48,7 +48,10 @@ class FollowedPartition(Replica):
             if committed > self.high_watermark:
                 self._advance_high_watermark(committed)
             if leader_log_start > log.log_start_offset:
+                stable = self.last_stable_offset
                 log.advance_log_start(min(leader_log_start, self.high_watermark))
+                if self.last_stable_offset != stable:  # an open transaction is gone with its records
+                    self.wake()
             self.check()
         except InvariantError as error:
             raise log.stop(error) from error
