@@ -104,6 +104,7 @@ public final class TransactionDriver {
                     }
                 }
             }
+            producer.flush();  // an abort drops what was not sent yet
             producer.sendOffsetsToTransaction(
                 Collections.singletonMap(source, new OffsetAndMetadata(next)), consumer.groupMetadata());
             if (words[5].equals("commit")) {
