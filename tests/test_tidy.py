@@ -1,7 +1,7 @@
 """The order of the house: sizes, names, and the world as a parameter.
 
-Clock, randomness, files, tasks and threads come into the layers below `broker/` as arguments; what calls them itself
-is named here with its reason. An exception that no code needs any more fails too, so that the lists only shrink.
+Clock, timers, randomness, files, tasks and threads come into the layers below `broker/` as arguments; what calls them
+itself is named here with its reason. An exception that no code needs any more fails too, so that the lists only shrink.
 """
 
 import ast
@@ -59,11 +59,28 @@ TASKS = {
     "requests/pending": "the one place where a handler's coroutine becomes a task, which its connection cancels",
     "fastpath/produce": "the same for the fast path",
 }
+LOOPS = {
+    "cluster/embedded": "signs of life, leases and retries live in real time",
+    "cluster/zookeeper": "kazoo's sockets and sessions live in real time",
+    "cluster/loader": "gives way between the parts of a large image",
+    "cluster/metadata": "gives way between the parts of a large image",
+    "requests/turns": "shares the running loop out, whichever it is",
+    "requests/pending": "a coroutine awaits a pending answer in its own loop",
+    "requests/groups_access": "a coroutine awaits a promise in its own loop",
+    "replication/durability": "a coroutine awaits a sync in its own loop",
+}
 RANDOM: Mapping[str, str] = {}
 BANNED: Mapping[str, tuple[re.Pattern[str], Mapping[str, str]]] = {
     "clock": (re.compile(r"time\.(time|monotonic|perf_counter|process_time|sleep)(_ns)?"), WALL),
     "randomness": (re.compile(r"(random\.\w+|Random|uuid\.uuid\d|uuid4|os\.urandom|urandom|secrets\.\w+)"), RANDOM),
     "file": (re.compile(r"(open|io\.open|os\.open|path\.open|Path\.open|\.open)"), FILES),
+    "loop or timer": (
+        re.compile(
+            r"(.*\.)?(get_running_loop|get_event_loop|new_event_loop)|(.*\.)?_?loop\.\w+"
+            r"|asyncio\.(sleep|wait_for|timeout|timeout_at)|(?!(.*\.)?_?scheduler\.).*\.call_(later|at|soon\w*)"
+        ),
+        LOOPS,
+    ),
     "task or thread": (re.compile(r"(.*\.)?(create_task|ensure_future|Thread|run_in_executor|to_thread)"), TASKS),
 }
 

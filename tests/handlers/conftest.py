@@ -64,6 +64,7 @@ class World:
             broker_id=BROKER_ID,
             dynamic_config=DynamicConfig(config),
             clock=self.clock,
+            scheduler=self.runner.get_loop(),
             metadata=self.metadata,
             replicas=Replicas(self.metadata),
             logs=logs,

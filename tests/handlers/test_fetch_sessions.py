@@ -7,6 +7,7 @@ import pytest
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from moldau.requests.fetch_sessions import EVICTION_MS, FetchSessions
+from moldau.testing.virtual_loop import virtual_loop
 
 VERSION = 12
 SLOTS = 3
@@ -15,7 +16,7 @@ PARTITIONS_MAX = 100
 
 @pytest.fixture
 def sessions() -> FetchSessions:
-    return FetchSessions(SLOTS, Random(7), PARTITIONS_MAX)
+    return FetchSessions(SLOTS, Random(7), virtual_loop(), PARTITIONS_MAX)
 
 
 def asking(count: int, *, session: int = 0, epoch: int = 0, first: int = 0, forgotten: int = 0) -> FetchRequest:

@@ -297,6 +297,7 @@ class Broker:
             broker_id=opened.broker_id,
             dynamic_config=self._dynamic_config,
             clock=self._clock,
+            scheduler=ground.loop,
             metadata=opened.metadata,
             replicas=Replicas(opened.metadata),
             logs=logs,

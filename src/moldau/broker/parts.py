@@ -12,6 +12,7 @@ from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock
 from moldau.core.dynamic_config import DynamicConfig
 from moldau.core.ids import BrokerId
+from moldau.core.scheduler import Scheduler
 from moldau.log.manager import LogManager
 from moldau.records.validate import Allowance
 from moldau.replication.durability import Durability
@@ -35,6 +36,7 @@ class Parts:
     broker_id: BrokerId
     dynamic_config: DynamicConfig
     clock: Clock
+    scheduler: Scheduler
     metadata: Metadata
     replicas: Replicas
     logs: LogManager
@@ -57,6 +59,7 @@ def make_parts(
     broker_id: BrokerId,
     dynamic_config: DynamicConfig,
     clock: Clock,
+    scheduler: Scheduler,
     metadata: Metadata,
     replicas: Replicas,
     logs: LogManager,
@@ -69,6 +72,7 @@ def make_parts(
         broker_id=broker_id,
         dynamic_config=dynamic_config,
         clock=clock,
+        scheduler=scheduler,
         metadata=metadata,
         replicas=replicas,
         logs=logs,
@@ -76,7 +80,7 @@ def make_parts(
         random=random,
         leader_throttle=Throttle(clock, config.optional_int("leader.replication.throttled.rate")),
         follower_throttle=Throttle(clock, config.optional_int("follower.replication.throttled.rate")),
-        fetch_sessions=FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), random),
+        fetch_sessions=FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), random, scheduler),
         recent_brokers=RecentBrokers(clock),
         producer_ids=ProducerIds(lambda: metadata.next_producer_id_block(broker_id)),
     )
@@ -96,6 +100,7 @@ def make_services(
         broker_id=parts.broker_id,
         dynamic_config=parts.dynamic_config,
         clock=parts.clock,
+        scheduler=parts.scheduler,
         metadata=parts.metadata,
         replicas=parts.replicas,
         logs=parts.logs,

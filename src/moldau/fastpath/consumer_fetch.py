@@ -8,7 +8,6 @@ The law: whatever is not plainly such a request is left to `k01_fetch` before an
 than records comes of it while it waits (another leader, an aborted transaction), the answer is made there, too.
 """
 
-import asyncio
 from collections.abc import Callable
 from struct import Struct
 
@@ -62,7 +61,7 @@ Whole = Callable[[FetchRequest, RequestContext, FetchSession | None, Wanted], Fe
 class ConsumerRepeats:
     """Those of one connection and version."""
 
-    __slots__ = ("_allowed", "_body_position", "_context", "_header", "_respond", "_sessions", "_whole", "loop")
+    __slots__ = ("_allowed", "_body_position", "_context", "_header", "_respond", "_sessions", "_whole", "scheduler")
 
     def __init__(self, context: RequestContext, respond: Respond, whole: Whole, frame: Frame) -> None:
         """`frame` has the header that all of them have."""
@@ -75,7 +74,7 @@ class ConsumerRepeats:
         self._sessions = context.services.fetch_sessions
         self._allowed: set[TopicKey] = set()
         """The topics that may be read here, under the version of the policy that this was made under."""
-        self.loop = asyncio.get_running_loop()
+        self.scheduler = context.services.scheduler
 
     def serve(self, frame: Frame) -> bytes | list[RecordData] | PendingAnswer | None:
         """The answer; None: this is for the handler."""
@@ -227,7 +226,7 @@ class ConsumerFetch(PendingAnswer):
             if size >= min_bytes or max_wait_ms <= 0:
                 return self._tell(region)
         self._needed_bytes = min_bytes - size
-        self._timer = self._repeats.loop.call_later(max_wait_ms / 1000, self._ready)
+        self._timer = self._repeats.scheduler.call_later(max_wait_ms / 1000, self._ready)
         self._partition.wait(self, committed=self._is_committed)
         return self
 
@@ -236,7 +235,7 @@ class ConsumerFetch(PendingAnswer):
         self._needed_bytes -= appended_bytes
         if self._needed_bytes <= 0 and not self._is_soon:
             self._is_soon = True
-            self._repeats.loop.call_soon(self._ready)
+            self._repeats.scheduler.call_soon(self._ready)
 
     def cancel(self) -> None:
         super().cancel()

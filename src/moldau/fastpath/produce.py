@@ -15,6 +15,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from moldau.core.invariants import InvariantError
+from moldau.core.scheduler import Cancellable
 from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, SIZE_BYTES, Frame
@@ -177,7 +178,17 @@ class Opened(PendingAnswer):
 class ProduceRepeats:
     """Those of one connection and version."""
 
-    __slots__ = ("_context", "_known", "_loop", "_now_ms", "_prefix_ends", "_respond", "_timer", "_version", "_waiting")
+    __slots__ = (
+        "_context",
+        "_known",
+        "_now_ms",
+        "_prefix_ends",
+        "_respond",
+        "_scheduler",
+        "_timer",
+        "_version",
+        "_waiting",
+    )
 
     def __init__(self, context: RequestContext, respond: Respond) -> None:
         self._context = context
@@ -186,9 +197,9 @@ class ProduceRepeats:
         self._now_ms = context.services.clock.now_ms
         self._known: dict[bytes, Known] = {}
         self._prefix_ends: tuple[int, ...] = ()
-        self._loop = asyncio.get_running_loop()
+        self._scheduler = context.services.scheduler
         self._waiting: deque[Uncommitted] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Cancellable | None = None
 
     def serve(self, frame: Frame) -> bytes | PendingAnswer | None:
         """Append and answer; None: this is for the handler."""
@@ -332,23 +343,23 @@ class ProduceRepeats:
         waiting = self._waiting
         while waiting and waiting[0].chunks is not None:
             waiting.popleft()
-        deadline = self._loop.time() + known.timeout_ms / 1000
+        deadline = self._scheduler.time() + known.timeout_ms / 1000
         uncommitted = Uncommitted(self, known, correlation_id, targets, outcomes, deadline)
         waiting.append(uncommitted)
         if self._timer is None:
-            self._timer = self._loop.call_at(deadline, self._check_time)
+            self._timer = self._scheduler.call_at(deadline, self._check_time)
         return uncommitted
 
     def _check_time(self) -> None:
         """One timer for all that waits: it looks at the oldest, and is set anew only when it fires."""
-        waiting, now = self._waiting, self._loop.time()
+        waiting, now = self._waiting, self._scheduler.time()
         self._timer = None
         while waiting and (waiting[0].chunks is not None or waiting[0].deadline <= now):
             oldest = waiting.popleft()
             if oldest.chunks is None:
                 oldest.time_is_up()
         if waiting:
-            self._timer = self._loop.call_at(waiting[0].deadline, self._check_time)
+            self._timer = self._scheduler.call_at(waiting[0].deadline, self._check_time)
 
     # Learning
 

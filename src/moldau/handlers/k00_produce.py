@@ -200,7 +200,7 @@ class _Writing:
         syncing = context.services.durability.when_durable([each.log for each in written.partitions], acks)
         if written.uncommitted:
             committing = DelayedCommit(
-                asyncio.get_running_loop(),
+                context.services.scheduler,
                 written.uncommitted,
                 self._request.timeout_ms,
                 lambda failed: with_leaders(_without(failed, response) if failed else response, context),

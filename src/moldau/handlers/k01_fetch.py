@@ -19,7 +19,6 @@ Answers at once when `min_bytes` are there, or when a partition has an error to 
   served by `replica_repeats` and `consumer_repeats`.
 """
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import cast
@@ -100,7 +99,7 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Pe
 async def _converted(fetch: "_Fetch", max_wait_ms: int) -> FetchResponse:
     """The answer in an old format. It holds the order, so it is the only one of its connection that takes memory."""
     if not fetch.is_enough and max_wait_ms > 0:
-        await _grown(fetch, max_wait_ms)
+        await fetch.grown(max_wait_ms)
         fetch.read_again()
     await fetch.convert()
     return fetch.answer()
@@ -120,22 +119,11 @@ async def _in_turns(fetch: "_Fetch", max_wait_ms: int, version: int) -> FetchRes
     turns = Turns()
     await fetch.read_in_turns(turns)
     if not fetch.is_enough and max_wait_ms > 0:
-        await _grown(fetch, max_wait_ms)
+        await fetch.grown(max_wait_ms)
         await fetch.read_in_turns(turns)
     if version < FETCH_BATCHES_V2:
         await fetch.convert()
     return await fetch.answer_in_turns(turns)
-
-
-async def _grown(fetch: "_Fetch", max_wait_ms: int) -> None:
-    """Returns when there is more, or when the time is up."""
-    delayed = fetch.delayed(max_wait_ms)
-    grown = asyncio.get_running_loop().create_future()
-    delayed.then(lambda: None if grown.done() else grown.set_result(None))
-    try:
-        await grown
-    finally:
-        delayed.cancel()
 
 
 def repeats(context: RequestContext, respond: Respond) -> "FetchRepeats | None":
@@ -258,13 +246,23 @@ class _Fetch:
     def delayed(self, max_wait_ms: int) -> DelayedFetch[FetchResponse]:
         """Ready when there is more, or when the time is up."""
         return DelayedFetch(
-            asyncio.get_running_loop(),
+            self._context.services.scheduler,
             self.partitions,
             needed_bytes=self._request.min_bytes - self.bytes_read,
             max_wait_ms=max_wait_ms,
             answer=self.read_again,
             committed=self._request.isolation_level == READ_COMMITTED,
         )
+
+    async def grown(self, max_wait_ms: int) -> None:
+        """Return when there is more, or when the time is up."""
+        delayed = self.delayed(max_wait_ms)
+        grown = self._context.services.scheduler.create_future()
+        delayed.then(lambda: None if grown.done() else grown.set_result(None))
+        try:
+            await grown
+        finally:
+            delayed.cancel()
 
     async def convert(self) -> None:
         """Turn what was read into message sets. Where the budget is used up differs from answer to answer: so every

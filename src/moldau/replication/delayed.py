@@ -1,9 +1,10 @@
 """Requests that wait: a fetch for enough bytes, a write for the high watermark, both until their time is up."""
 
-import asyncio
+from asyncio import Future
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from moldau.core.scheduler import Scheduler
 from moldau.protocol.errors import ErrorCode
 from moldau.replication.partition import Partition
 from moldau.replication.replica import Replica
@@ -18,11 +19,11 @@ class DelayedFetch(Generic[Answer]):
     loop's turn, so that several appends of one wake-up go into one answer.
     """
 
-    __slots__ = ("_loop", "_needed_bytes", "_partitions", "_soon", "_then", "_timer", "answer")
+    __slots__ = ("_needed_bytes", "_partitions", "_scheduler", "_soon", "_then", "_timer", "answer")
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        scheduler: Scheduler,
         partitions: Sequence[Replica],
         *,
         needed_bytes: int,
@@ -31,13 +32,13 @@ class DelayedFetch(Generic[Answer]):
         committed: bool = False,
     ) -> None:
         """`committed`: the fetch reads up to the last stable offset, and so counts what that one passes."""
-        self._loop = loop
+        self._scheduler = scheduler
         self._partitions = tuple(partitions)
         self._needed_bytes = needed_bytes
         self.answer = answer
         self._soon = False
         self._then: Callable[[], None] | None = None
-        self._timer = loop.call_later(max_wait_ms / 1000, self._ready)
+        self._timer = scheduler.call_later(max_wait_ms / 1000, self._ready)
         for partition in self._partitions:
             partition.wait(self, committed=committed)
 
@@ -49,7 +50,7 @@ class DelayedFetch(Generic[Answer]):
         self._needed_bytes -= appended_bytes
         if self._needed_bytes <= 0 and not self._soon:
             self._soon = True
-            self._loop.call_soon(self._ready)
+            self._scheduler.call_soon(self._ready)
 
     def cancel(self) -> None:
         """Nobody waits any more."""
@@ -75,19 +76,19 @@ class DelayedCommit(Generic[Answer]):
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        scheduler: Scheduler,
         parts: Sequence[tuple[Partition, int]],
         timeout_ms: int,
         answer: Callable[[Failures], Answer],
     ) -> None:
         """Each part is a partition and the offset that its high watermark has to reach."""
-        self.future: asyncio.Future[Answer] = loop.create_future()
+        self.future: Future[Answer] = scheduler.create_future()
         self._answer = answer
         self._failed: Failures = {}
         self._waiting: dict[Partition, int] = {}
         for partition, next_offset in parts:
             self._waiting[partition] = max(next_offset, self._waiting.get(partition, 0))
-        self._timer = loop.call_later(timeout_ms / 1000, self._time_is_up)
+        self._timer = scheduler.call_later(timeout_ms / 1000, self._time_is_up)
         self.future.add_done_callback(self._forget)
         for partition, next_offset in tuple(self._waiting.items()):
             partition.wait_for_commit(next_offset, self)
@@ -111,7 +112,7 @@ class DelayedCommit(Generic[Answer]):
         except Exception as error:  # whoever awaits the answer gets it, not whoever committed
             self.future.set_exception(error)
 
-    def _forget(self, _: "asyncio.Future[Answer]") -> None:
+    def _forget(self, _: "Future[Answer]") -> None:
         self._timer.cancel()
         for partition in self._waiting:
             partition.forget(self)
@@ -119,8 +120,8 @@ class DelayedCommit(Generic[Answer]):
 
 
 def when_committed(
-    loop: asyncio.AbstractEventLoop, parts: Sequence[tuple[Partition, int]], timeout_ms: int
-) -> "asyncio.Future[Failures] | None":
+    scheduler: Scheduler, parts: Sequence[tuple[Partition, int]], timeout_ms: int
+) -> "Future[Failures] | None":
     """What failed of the parts, to come; None: all are committed already."""
     waiting = [part for part in parts if part[0].high_watermark < part[1]]
-    return DelayedCommit(loop, waiting, timeout_ms, lambda failed: failed).future if waiting else None
+    return DelayedCommit(scheduler, waiting, timeout_ms, lambda failed: failed).future if waiting else None

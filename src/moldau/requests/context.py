@@ -10,6 +10,7 @@ from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock
 from moldau.core.dynamic_config import DynamicConfig
 from moldau.core.ids import BrokerId
+from moldau.core.scheduler import Scheduler
 from moldau.log.manager import LogManager
 from moldau.records.validate import Allowance
 from moldau.replication.durability import Durability
@@ -44,6 +45,7 @@ class Services:
     broker_id: BrokerId
     dynamic_config: DynamicConfig
     clock: Clock
+    scheduler: Scheduler
     metadata: Metadata
     replicas: Replicas
     logs: LogManager

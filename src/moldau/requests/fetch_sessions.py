@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
+from moldau.core.scheduler import Scheduler
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest
 from moldau.requests.replica_sessions import ReplicaSessions
@@ -95,11 +96,11 @@ class Plan(NamedTuple):
 class FetchSessions:
     """All sessions of a broker. Those of consumers are bounded; those of followers are a world of their own."""
 
-    def __init__(self, slots: int, random: Random, partitions_max: int = PARTITIONS_MAX) -> None:
+    def __init__(self, slots: int, random: Random, scheduler: Scheduler, partitions_max: int = PARTITIONS_MAX) -> None:
         self.partitions = 0
         """Of all sessions of consumers."""
         self._partitions_max = partitions_max
-        self.of_replicas = ReplicaSessions(random)
+        self.of_replicas = ReplicaSessions(random, scheduler)
         self._slots = slots
         self._random = random
         self._sessions: dict[int, FetchSession] = {}

@@ -14,6 +14,7 @@ from moldau.coordinators.promise import Promise, all_of, mapped
 from moldau.core.clock import Clock
 from moldau.core.dynamic_config import DynamicConfig
 from moldau.core.ids import TopicPartition
+from moldau.core.scheduler import Scheduler
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k27_write_txn_markers import (
@@ -58,12 +59,14 @@ class LocalMarkers:
         groups: GroupsAccess,
         durability: Durability,
         clock: Clock,
+        scheduler: Scheduler,
         dynamic_config: DynamicConfig,
     ) -> None:
         self.replicas = replicas
         self.groups = groups
         self.durability = durability
         self.clock = clock
+        self.scheduler = scheduler
         self.dynamic_config = dynamic_config
 
     @classmethod
@@ -74,6 +77,7 @@ class LocalMarkers:
             groups=services.groups,
             durability=services.durability,
             clock=services.clock,
+            scheduler=services.scheduler,
             dynamic_config=services.dynamic_config,
         )
 
@@ -126,7 +130,7 @@ class _Writing:
         if not self._ends:
             return {}
         timeout_ms = self._local.dynamic_config.now.int("request.timeout.ms")
-        committing = when_committed(asyncio.get_running_loop(), list(self._ends.items()), timeout_ms)
+        committing = when_committed(self._local.scheduler, list(self._ends.items()), timeout_ms)
         syncing = self._local.durability.when_durable([each.log for each in self._ends], ACKS_ALL)
         committed: Failures | Promise[Failures] = {} if committing is None else _promise_of(committing)
         synced = {} if syncing is None else mapped(_promise_of(syncing), self._not_synced)

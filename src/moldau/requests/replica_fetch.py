@@ -17,7 +17,7 @@ to the log's end.
 `replica_repeats` serves nearly all of these requests, with what is here, from bytes to bytes.
 """
 
-import asyncio
+from asyncio import Future
 from typing import NamedTuple
 
 from moldau.cluster.image import NO_TOPIC_ID
@@ -74,9 +74,9 @@ class Told(NamedTuple):
 
 def handle(request: FetchRequest, context: RequestContext, sender: Sender) -> FetchResponse | PendingAnswer:
     if not context.may(CLUSTER_ACTION, CLUSTER):
-        return _refusal(request, context.api_version, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return _refusal(request, context, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if not _is_registered(context.services, sender):
-        return _refusal(request, context.api_version, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return _refusal(request, context, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     try:
         session = _session(request, context, sender)
     except ApiError as error:
@@ -86,7 +86,7 @@ def handle(request: FetchRequest, context: RequestContext, sender: Sender) -> Fe
     _take_request(request, fetch, session)
     if fetch.try_answer(request.max_wait_ms <= 0):
         return _message(fetch.told, session)
-    waiting = _WaitingForMessage(fetch, session)
+    waiting = _WaitingForMessage(fetch, session, context.services.scheduler.create_future())
     session.wait(waiting, request.max_wait_ms)
     return awaited(waiting.future)
 
@@ -96,8 +96,8 @@ def _is_registered(services: Services, sender: Sender) -> bool:
     return broker is not None and broker.epoch == sender.broker_epoch
 
 
-def _refusal(request: FetchRequest, api_version: int, code: ErrorCode) -> FetchResponse:
-    session = ReplicaSession.without_memory(uses_topic_ids=api_version >= FETCH_BY_TOPIC_ID)
+def _refusal(request: FetchRequest, context: RequestContext, code: ErrorCode) -> FetchResponse:
+    session = _session_for_once(context)
     names = [(topic.topic_id if session.uses_topic_ids else topic.topic, topic) for topic in request.topics]
     keys = [(name, each.partition) for name, topic in names for each in topic.partitions]
     return _message([Told(key, code, -1, -1, NO_DIVERGENCE, None) for key in keys], session)
@@ -112,7 +112,12 @@ def _session(request: FetchRequest, context: RequestContext, sender: Sender) -> 
     followers_are_read = context.services.config.optional_string("replica.selector.class") is not None
     if request.session_epoch == FIRST_EPOCH:
         return sessions.begin(*sender, uses_topic_ids=uses_topic_ids, tells_high_watermarks=followers_are_read)
-    return ReplicaSession.without_memory(uses_topic_ids=uses_topic_ids)
+    return _session_for_once(context)
+
+
+def _session_for_once(context: RequestContext) -> ReplicaSession:
+    uses_topic_ids = context.api_version >= FETCH_BY_TOPIC_ID
+    return ReplicaSession.without_memory(context.services.scheduler, uses_topic_ids=uses_topic_ids)
 
 
 def _take_request(request: FetchRequest, fetch: "ReplicaFetch", session: ReplicaSession) -> None:
@@ -163,10 +168,10 @@ def _message(told: list[Told], session: ReplicaSession) -> FetchResponse:
 class _WaitingForMessage:
     """An answer that comes as a message."""
 
-    def __init__(self, fetch: "ReplicaFetch", session: ReplicaSession) -> None:
+    def __init__(self, fetch: "ReplicaFetch", session: ReplicaSession, future: "Future[FetchResponse]") -> None:
         self._fetch = fetch
         self._session = session
-        self.future: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
+        self.future = future
         self.future.add_done_callback(self._done)
 
     def attempt(self, time_is_up: bool) -> bool:

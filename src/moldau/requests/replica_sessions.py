@@ -10,11 +10,11 @@ Each of its partitions is in one of three states:
 A partition that had an error to tell leaves the session until the follower names it again.
 """
 
-import asyncio
 from random import Random
 from typing import Protocol
 
 from moldau.cluster.image import ClusterImage
+from moldau.core.scheduler import Cancellable, Scheduler
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.replication.partition import Partition
 
@@ -128,7 +128,7 @@ class ReplicaSession:
     __slots__ = (
         "_deadline",
         "_is_woken",
-        "_loop",
+        "_scheduler",
         "_timer",
         "_waiting",
         "broker_epoch",
@@ -144,7 +144,13 @@ class ReplicaSession:
     )
 
     def __init__(
-        self, session_id: int, broker_epoch: int, *, uses_topic_ids: bool, tells_high_watermarks: bool
+        self,
+        scheduler: Scheduler,
+        session_id: int,
+        broker_epoch: int,
+        *,
+        uses_topic_ids: bool,
+        tells_high_watermarks: bool,
     ) -> None:
         self.id = session_id
         self.broker_epoch = broker_epoch
@@ -158,16 +164,16 @@ class ReplicaSession:
         """Those whose high watermark was below the log's end when it was told: there will be news of them."""
         self.news_is_due = False
         self.news_told_ms = 0
-        self._loop = asyncio.get_running_loop()
+        self._scheduler = scheduler
         self._waiting: Waiting | None = None
         self._is_woken = False
         self._deadline = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Cancellable | None = None
 
     @classmethod
-    def without_memory(cls, *, uses_topic_ids: bool) -> "ReplicaSession":
+    def without_memory(cls, scheduler: Scheduler, *, uses_topic_ids: bool) -> "ReplicaSession":
         """For one request, after which it is gone."""
-        return cls(NO_SESSION, NO_BROKER_EPOCH, uses_topic_ids=uses_topic_ids, tells_high_watermarks=False)
+        return cls(scheduler, NO_SESSION, NO_BROKER_EPOCH, uses_topic_ids=uses_topic_ids, tells_high_watermarks=False)
 
     def answered(self) -> None:
         """A request has its answer, or does not want it any more."""
@@ -193,9 +199,9 @@ class ReplicaSession:
     def wait(self, waiting: Waiting, max_wait_ms: int) -> None:
         """Let it try whenever something grew, until it has answered or the time is up."""
         self._waiting = waiting
-        self._deadline = self._loop.time() + max_wait_ms / 1000
+        self._deadline = self._scheduler.time() + max_wait_ms / 1000
         if self._timer is None:
-            self._timer = self._loop.call_at(self._deadline, self._check_time)
+            self._timer = self._scheduler.call_at(self._deadline, self._check_time)
 
     def stop_waiting(self, waiting: Waiting) -> None:
         """The follower's connection is gone."""
@@ -206,7 +212,7 @@ class ReplicaSession:
         """Look again at the end of the loop's turn, so that several appends of one wake-up go into one answer."""
         if self._waiting is not None and not self._is_woken:
             self._is_woken = True
-            self._loop.call_soon(self._look)
+            self._scheduler.call_soon(self._look)
 
     def _look(self) -> None:
         self._is_woken = False
@@ -219,8 +225,8 @@ class ReplicaSession:
         self._timer = None
         if self._waiting is None:
             return
-        if self._deadline > self._loop.time() + TIMER_TOLERANCE_S:
-            self._timer = self._loop.call_at(self._deadline, self._check_time)
+        if self._deadline > self._scheduler.time() + TIMER_TOLERANCE_S:
+            self._timer = self._scheduler.call_at(self._deadline, self._check_time)
         else:
             self.interrupt()
 
@@ -241,8 +247,9 @@ class ReplicaSession:
 class ReplicaSessions:
     """One session for each broker that is registered: it is begun for no other, and ends with the registration."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, scheduler: Scheduler) -> None:
         self._random = random
+        self._scheduler = scheduler
         self._sessions: dict[int, ReplicaSession] = {}
 
     def __len__(self) -> int:
@@ -269,6 +276,7 @@ class ReplicaSessions:
         if before is not None:
             before.close()
         session = ReplicaSession(
+            self._scheduler,
             self._random.randrange(1, EPOCH_MAX),
             broker_epoch,
             uses_topic_ids=uses_topic_ids,
