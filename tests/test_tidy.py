@@ -104,11 +104,33 @@ LOOSE_WORDS = {
     "requests": "not rewritten yet",
 }
 
+ONE_HOME = {
+    "ACKS_ALL": "replication/durability.py",
+    "CONTROL_FLAG": "records/batch.py",
+    "EPOCH_MAX": "protocol/fetch_values.py",
+    "FETCH_BY_TOPIC_ID": "protocol/fetch_values.py",
+    "FIRST_EPOCH": "protocol/fetch_values.py",
+    "INTERNAL_TOPICS": "core/internal_topics.py",
+    "LOG_OVERHEAD": "records/batch.py",
+    "NO_SESSION": "protocol/fetch_values.py",
+    "NO_TIMESTAMP": "records/batch.py",
+    "OFFSETS_TOPIC": "core/internal_topics.py",
+    "READ_COMMITTED": "protocol/fetch_values.py",
+    "SEQUENCE_MASK": "records/batch.py",
+    "SIZE_BYTES": "protocol/framing.py",
+    "TRANSACTIONAL_FLAG": "records/batch.py",
+    "UNKNOWN": "protocol/fetch_values.py",
+    "WITHOUT_SESSION": "protocol/fetch_values.py",
+}
+"""Numbers and names of the protocol, and the one file that says what each is. An underscore makes no other name."""
+
 
 class Source(NamedTuple):
     """The facts of one file of the package."""
 
     lines: int
+    constants: frozenset[str]
+    """The names that the module itself assigns, without an underscore in front."""
     functions: Sequence[Function]
     calls: Sequence[tuple[str, int]]
     """The names of called functions, as they are written, and their lines."""
@@ -123,10 +145,19 @@ def sources() -> dict[str, Source]:
 
 
 def source(text: str) -> Source:
-    nodes = list(ast.walk(ast.parse(text)))
+    module = ast.parse(text)
+    nodes = list(ast.walk(module))
     functions = [node for node in nodes if isinstance(node, Function)]
     calls = [(dotted(node.func), node.lineno) for node in nodes if isinstance(node, ast.Call)]
-    return Source(text.count("\n"), functions, calls, list(docstrings(nodes)))
+    return Source(text.count("\n"), frozenset(assigned(module)), functions, calls, list(docstrings(nodes)))
+
+
+def assigned(module: ast.Module) -> Iterator[str]:
+    for node in module.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [each for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+            yield from (each.id.lstrip("_") for each in names)
 
 
 def docstrings(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, int]]:
@@ -184,6 +215,11 @@ def test_the_world_is_a_parameter_below_the_broker(world: str) -> None:
     assert [text for path, text in found if not path.startswith(tuple(rooms))] == [], "take it as an argument"
     unused = [room for room in rooms if not any(path.startswith(room) for path, _ in found)]
     assert unused == [], "no longer an exception: take it off the list"
+
+
+@pytest.mark.parametrize("name", ONE_HOME)
+def test_a_constant_of_the_protocol_has_one_home(name: str) -> None:
+    assert [path for path, found in sources().items() if name in found.constants] == [ONE_HOME[name]]
 
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "handlers").glob("k[0-9]*.py")), ids=lambda path: path.stem)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moldau.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from moldau.core.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest

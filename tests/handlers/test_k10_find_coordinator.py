@@ -1,6 +1,6 @@
 import pytest
 
-from moldau.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from moldau.core.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from tests.handlers.conftest import BROKER_ID, World

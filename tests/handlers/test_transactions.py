@@ -2,8 +2,8 @@
 
 import pytest
 
-from moldau.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from moldau.coordinators.key_partition import partition_of
+from moldau.core.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from moldau.protocol.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTransaction

@@ -4,7 +4,8 @@ import pytest
 
 from moldau.core.ids import TopicPartition
 from moldau.log.log import Log
-from moldau.replication.fetch_plan import EPOCH_MAX, Fetch, FetchPlan
+from moldau.protocol.fetch_values import EPOCH_MAX
+from moldau.replication.fetch_plan import Fetch, FetchPlan
 from moldau.replication.follower import FollowedPartition
 from tests.log.helpers import append, batch, memory_log
 

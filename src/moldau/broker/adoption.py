@@ -18,10 +18,10 @@ from moldau.broker.kraft import KraftMetadata
 from moldau.cluster import znodes
 from moldau.cluster.metadata import Metadata
 from moldau.cluster.store import MetadataStore, NodeExists, ensure_path
-from moldau.cluster.topic_names import INTERNAL_TOPICS
 from moldau.core.broker_config import validate_dynamic
 from moldau.core.config import ConfigError
 from moldau.core.files import Files
+from moldau.core.internal_topics import INTERNAL_TOPICS
 from moldau.core.topic_config import validate_overrides
 from moldau.log.data_directory import META_PROPERTIES_FILE, DataDirectory, DirectoryError
 from moldau.log.log import Log

@@ -41,12 +41,12 @@ from moldau.broker.watchdog import Watchdog
 from moldau.cluster.features import transaction_version
 from moldau.cluster.image import BrokerInfo, Endpoint
 from moldau.cluster.store import MetadataStore, SessionState, StoreError
-from moldau.cluster.topic_names import INTERNAL_TOPICS
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock, SystemClock
 from moldau.core.dynamic_config import DynamicConfig
 from moldau.core.files import Files
 from moldau.core.ids import BrokerId, TopicPartition
+from moldau.core.internal_topics import INTERNAL_TOPICS
 from moldau.core.invariants import InvariantError
 from moldau.core.listeners import Listener
 from moldau.core.real_files import RealFiles

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.coordinator import Coordinator
 from moldau.broker.parts import Parts
-from moldau.cluster.topic_names import OFFSETS_TOPIC
 from moldau.coordinators.consumer.matching_allowance import MatchingAllowance
 from moldau.coordinators.groups.offsets_topic import offsets_topic_settings
 from moldau.coordinators.timers import Timers
+from moldau.core.internal_topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:  # imported by a thread behind the start, which is 40 ms shorter so
     from moldau.coordinators.groups.shard import GroupShard

@@ -25,6 +25,7 @@ from moldau.core.ids import TopicPartition
 from moldau.protocol import codec
 from moldau.protocol.apis import FETCH
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
+from moldau.protocol.fetch_values import NO_SESSION
 from moldau.protocol.follower_fetch import FETCH_VERSION, FetchLimits, encode_request
 from moldau.protocol.messages.k01_fetch import FetchResponse, PartitionData
 from moldau.protocol.messages.k02_list_offsets import (
@@ -33,7 +34,7 @@ from moldau.protocol.messages.k02_list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from moldau.replication.fetch_plan import NO_SESSION, Fetch, FetchPlan
+from moldau.replication.fetch_plan import Fetch, FetchPlan
 from moldau.replication.throttle import is_throttled
 
 log = logging.getLogger(__name__)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from moldau.broker.coordinator import Coordinator
 from moldau.broker.marker_sender import MarkerSender
 from moldau.broker.parts import Parts
-from moldau.cluster.topic_names import TRANSACTIONS_TOPIC
 from moldau.coordinators.key_partition import partition_of
 from moldau.coordinators.promise import Promise
 from moldau.coordinators.timers import Timers
 from moldau.coordinators.transactions.transaction_topic import transaction_topic_settings
+from moldau.core.internal_topics import TRANSACTIONS_TOPIC
 from moldau.protocol.errors import ApiError
 from moldau.protocol.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from moldau.requests.transaction_partitions import add_partitions

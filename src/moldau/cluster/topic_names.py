@@ -6,11 +6,6 @@ from collections.abc import Iterable
 from moldau.protocol.errors import ApiError, ErrorCode
 
 TOPIC_NAME_LENGTH_MAX = 249  # a directory `<name>-<partition>.<uuid>-delete` must stay under 255 bytes
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
-"""Topics that coordinators keep their state in."""
-
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 """KRaft's own log, which is no topic. A directory of this name is Apache Kafka's: our topics are not kept there."""
 

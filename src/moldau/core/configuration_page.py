@@ -32,7 +32,7 @@ _TABLE = """
 |---|---|---|---|---|---|
 """
 
-_UNKNOWN = """
+_UNKNOWN_KEYS = """
 ## Refused, and otherwise unknown
 
 | property | why |
@@ -49,7 +49,7 @@ _CHANGES = {
 def render() -> str:
     """The page."""
     tables = (_TABLE.format(title=title) + "".join(_rows(table)) for title, table in TABLES.items())
-    return HEAD + "".join(tables) + _UNKNOWN + "".join(_unknown())
+    return HEAD + "".join(tables) + _UNKNOWN_KEYS + "".join(_unknown())
 
 
 def _rows(table: str) -> Iterator[str]:

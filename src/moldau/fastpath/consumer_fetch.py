@@ -14,6 +14,7 @@ from struct import Struct
 from moldau.core.files import FileRegion
 from moldau.protocol import codec
 from moldau.protocol.errors import ApiError
+from moldau.protocol.fetch_values import NO_SESSION, READ_COMMITTED, UNKNOWN, WITHOUT_SESSION
 from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, Frame
 from moldau.protocol.messages.k01_fetch import FetchRequest, FetchResponse
 from moldau.protocol.schema import Message, RecordData
@@ -21,7 +22,7 @@ from moldau.protocol.source import write_varint
 from moldau.replication.replica import Replica
 from moldau.requests.authorization import READ, TOPIC
 from moldau.requests.context import RequestContext
-from moldau.requests.fetch_sessions import NO_SESSION, FetchSession, TopicKey, Wanted
+from moldau.requests.fetch_sessions import FetchSession, TopicKey, Wanted
 from moldau.requests.pending import PendingAnswer
 
 VERSION_MIN = 15  # KIP-903: who is a follower says so at the end, and everybody else is a consumer
@@ -48,10 +49,7 @@ _int32 = Struct(">i").unpack_from
 _ANSWER_BYTES = Struct(">iBihiB16sBihqqqBi").size
 _NO_NEWS_BYTES = Struct(">iBihiBB").size
 _END_OF_ANSWER = b"\0\0\0"  # no tags of the partition, of the topic, of the answer
-READ_COMMITTED = 1
 NULL = 0
-WITHOUT_SESSION = -1
-UNKNOWN = -1
 
 Respond = Callable[[int, Message], list[RecordData]]
 Whole = Callable[[FetchRequest, RequestContext, FetchSession | None, Wanted], FetchResponse]

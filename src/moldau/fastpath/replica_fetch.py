@@ -8,7 +8,8 @@ message in between. What is read and told is up to `replica_fetch`; whatever loo
 from struct import Struct
 
 from moldau.core.files import FileRegion
-from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, Frame
+from moldau.protocol.fetch_values import UNKNOWN
+from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, SIZE_BYTES, Frame
 from moldau.protocol.schema import RecordData
 from moldau.requests.context import RequestContext
 from moldau.requests.pending import PendingAnswer
@@ -29,8 +30,6 @@ _diverging = Struct(">BBBiqB").pack
 NO_TAGS = b"\0"
 UUID_BYTES = 16
 POSITION_BYTES = _position.size + len(NO_TAGS)
-SIZE_BYTES = 4
-UNKNOWN = -1
 
 
 class ReplicaRepeats:

@@ -21,8 +21,8 @@ from asyncio import ensure_future
 from collections.abc import Awaitable, Generator
 from typing import NamedTuple, cast
 
-from moldau.cluster.topic_names import INTERNAL_TOPICS
 from moldau.core.ids import TopicPartition
+from moldau.core.internal_topics import INTERNAL_TOPICS
 from moldau.fastpath.produce import NO_ACKS, VERSION_MIN, ProduceRepeats, Respond
 from moldau.log.log import AppendResult, Log
 from moldau.log.verification import VerificationGuard

@@ -30,6 +30,7 @@ from moldau.fastpath.consumer_fetch import ConsumerRepeats, Respond
 from moldau.fastpath.replica_fetch import VERSION as REPLICA_FETCH_VERSION
 from moldau.fastpath.replica_fetch import ReplicaRepeats
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.fetch_values import FETCH_BY_TOPIC_ID, NO_SESSION, READ_COMMITTED
 from moldau.protocol.framing import Frame
 from moldau.protocol.messages.k01_fetch import (
     AbortedTransaction,
@@ -50,7 +51,7 @@ from moldau.requests.authorization import CLUSTER, CLUSTER_ACTION, READ, TOPIC, 
 from moldau.requests.context import RequestContext
 from moldau.requests.current_leaders import WRONG_LEADER, leader_endpoint, leader_of
 from moldau.requests.divergence import NO_DIVERGENCE, diverging_epoch
-from moldau.requests.fetch_sessions import FETCH_BY_TOPIC_ID, NO_SESSION, FetchSession, Plan, Wanted
+from moldau.requests.fetch_sessions import FetchSession, Plan, Wanted
 from moldau.requests.pending import PendingAnswer, fetched, undecided
 from moldau.requests.replica_selection import THE_LEADER, preferred_read_replica
 from moldau.requests.turns import Turns
@@ -64,7 +65,6 @@ FETCH_BY_REPLICA_STATE = 15  # KIP-903
 FETCH_TELLS_ADDRESSES = 16  # KIP-951
 MESSAGE_SET_V1 = 2  # KIP-32
 
-READ_COMMITTED = 1
 PARTITIONS_AT_ONCE_MAX = 500
 """Looked into without a pause: some 5 ms."""
 

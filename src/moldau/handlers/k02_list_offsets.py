@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from moldau.log.log import Log
 from moldau.log.timestamps import MaxTimestampSearch, RecordsLeft, Search, TimestampOffset, TimestampSearch
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.fetch_values import READ_COMMITTED
 from moldau.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -43,7 +44,6 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
-READ_COMMITTED = 1
 OFFSETS_IN_A_LIST = 0
 OFFSETS_TELL_LEADER_EPOCH = 4  # KIP-320
 OFFSETS_NOT_AVAILABLE_YET = 5  # KIP-207

@@ -44,7 +44,7 @@ from moldau.requests.turns import Turns
 FETCH_FINDS_NO_COORDINATOR = 0
 GROUP_HAS_AN_ERROR_CODE = 2
 FETCH_MANY_GROUPS = 8  # KIP-709
-FETCH_BY_TOPIC_ID = 10  # KIP-848
+OFFSETS_BY_TOPIC_ID = 10  # KIP-848
 
 
 class _Found(NamedTuple):
@@ -120,7 +120,7 @@ def _fetch(group: OffsetFetchRequestGroup, require_stable: bool, context: Reques
     if not context.may(DESCRIBE, GROUP, group.group_id):
         return _Found(ErrorCode.GROUP_AUTHORIZATION_FAILED, [])
     services = context.services
-    by_id = context.api_version >= FETCH_BY_TOPIC_ID
+    by_id = context.api_version >= OFFSETS_BY_TOPIC_ID
     wanted = None if group.topics is None else list(_wanted(group.topics, services, by_id=by_id))
     denied = _denied(wanted or (), context)
     known = None if wanted is None else [each for each in wanted if each.topic and each.topic not in denied]

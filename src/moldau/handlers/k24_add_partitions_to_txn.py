@@ -13,10 +13,10 @@ coordinator's log has it.
 
 from collections.abc import Callable
 
-from moldau.cluster.topic_names import INTERNAL_TOPICS
 from moldau.coordinators.promise import Promise, mapped
 from moldau.coordinators.transactions.transaction import ORIGINAL, Producer
 from moldau.core.ids import TopicPartition
+from moldau.core.internal_topics import INTERNAL_TOPICS
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

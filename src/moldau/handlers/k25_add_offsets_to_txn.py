@@ -7,11 +7,11 @@ group belongs to is added to it. Clients of transaction version 2 do without it 
 - CONCURRENT_TRANSACTIONS: the transaction before is still being ended; clients try again.
 """
 
-from moldau.cluster.topic_names import OFFSETS_TOPIC
 from moldau.coordinators.key_partition import partition_of
 from moldau.coordinators.promise import Promise, mapped
 from moldau.coordinators.transactions.transaction import ORIGINAL, Producer
 from moldau.core.ids import TopicPartition
+from moldau.core.internal_topics import OFFSETS_TOPIC
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from moldau.requests.authorization import GROUP, READ, TRANSACTIONAL_ID, WRITE

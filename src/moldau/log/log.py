@@ -32,17 +32,21 @@ from moldau.log.timestamps import Search, TimestampOffset, find_max_timestamp, f
 from moldau.log.txn_index import AbortedTxn
 from moldau.log.verification import VerificationGuard
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.records.batch import BatchHeader, EndTxnMarker, read_end_txn_marker, read_sent_batches, stamp
+from moldau.records.batch import (
+    CONTROL_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    EndTxnMarker,
+    read_end_txn_marker,
+    read_sent_batches,
+    stamp,
+)
 from moldau.records.validate import PreparedBatch
 
 logger = logging.getLogger(__name__)
-
-NO_TIMESTAMP = -1
-
-_LOG_OVERHEAD = 12
-_LOG_APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
-_CONTROL = 0x20
 
 T = TypeVar("T")
 
@@ -151,7 +155,7 @@ class Log:
         _, length, _, _, _, attributes, delta, _, timestamp, producer_id, _, _, _ = header
         marker: EndTxnMarker | None = None
         if producer_id >= 0:  # checked before anything is written: a refused batch must leave no trace
-            if attributes & _CONTROL:
+            if attributes & CONTROL_FLAG:
                 marker = self._check_marker(batch, transaction_version)
             else:
                 duplicate = self._check_producer(header, guard)
@@ -159,7 +163,7 @@ class Log:
                     return AppendResult(duplicate.first_offset, duplicate.last_offset, duplicate.timestamp, True)
         base_offset = self.log_end_offset
         last_offset = base_offset + delta
-        size = length + _LOG_OVERHEAD
+        size = length + LOG_OVERHEAD
         segment = self.segments.active
         config, size_max, offset_max, timestamp_max = segment.room
         try:
@@ -186,7 +190,7 @@ class Log:
                 self.producers.update(header, base_offset, now_ms)
             else:
                 self._complete(segment, header, base_offset, marker, now_ms, transaction_version)
-        append_time = timestamp if attributes & _LOG_APPEND_TIME else NO_TIMESTAMP
+        append_time = timestamp if attributes & LOG_APPEND_TIME_FLAG else NO_TIMESTAMP
         return AppendResult(base_offset, last_offset, append_time, False)
 
     def append_as_follower(self, data: Buffer, now_ms: int) -> int:
@@ -243,10 +247,10 @@ class Log:
             base, length, epoch, _, _, attributes, delta, _, timestamp, producer_id, _, _, _ = header
             if epoch > epochs.latest:
                 epochs.assign(epoch, base)
-            size = length + _LOG_OVERHEAD
+            size = length + LOG_OVERHEAD
             note(base, base + delta, timestamp, position, size)
             if producer_id >= 0:
-                if attributes & _CONTROL:
+                if attributes & CONTROL_FLAG:
                     self._replay_marker(segment, header, data[position - start : position - start + size], now_ms)
                 else:
                     producers.update(header, base, now_ms)
@@ -261,7 +265,7 @@ class Log:
         """Check a batch in or outside of a transaction, as `Producers.check` does."""
         _, _, _, _, _, attributes, delta, _, _, producer_id, epoch, sequence, _ = header
         producers = self.producers
-        if attributes & _TRANSACTIONAL:
+        if attributes & TRANSACTIONAL_FLAG:
             return producers.check_transactional(producer_id, epoch, sequence, delta, guard)
         duplicate = producers.check(producer_id, epoch, sequence, delta)
         if duplicate is None:

@@ -13,7 +13,14 @@ from moldau.core.files import Buffer
 from moldau.log.txn_index import AbortedTxn
 from moldau.log.verification import TRANSACTION_BUMPS_EPOCH, VerificationGuard, VerificationGuards
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.records.batch import BatchHeader, EndTxnMarker, read_end_txn_marker
+from moldau.records.batch import (
+    NO_SEQUENCE,
+    SEQUENCE_MASK,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    EndTxnMarker,
+    read_end_txn_marker,
+)
 from moldau.records.record import RecordFormatError
 
 log = logging.getLogger(__name__)
@@ -35,11 +42,7 @@ PRODUCERS_FORGOTTEN = 1000
 """Producers that are forgotten at a time: the idle ones must be looked for among all."""
 
 NO_OFFSET = -1
-NO_SEQUENCE = -1
 NO_PRODUCER_EPOCH = -1
-
-_SEQUENCE_MASK = 0x7FFFFFFF
-_TRANSACTIONAL = 0x10
 
 
 class BatchMetadata(NamedTuple):
@@ -56,7 +59,7 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        return (self.last_sequence - self.offset_delta) & _SEQUENCE_MASK
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MASK
 
 
 class ProducerEntry:
@@ -148,7 +151,7 @@ class Producers:
         last_sequence = kept[LAST_SEQUENCE] if kept else NO_SEQUENCE
         if base_sequence == last_sequence + 1:
             return None
-        return _duplicate_or_raise(entry, base_sequence, (base_sequence + offset_delta) & _SEQUENCE_MASK)
+        return _duplicate_or_raise(entry, base_sequence, (base_sequence + offset_delta) & SEQUENCE_MASK)
 
     def check_outside(self, producer_id: int) -> None:
         """Raise ApiError unless this producer may write a batch that is of no transaction."""
@@ -200,12 +203,12 @@ class Producers:
         elif entry.epoch != epoch:
             entry.epoch = epoch
             entry.kept = ()
-        last_sequence = (sequence + delta) & _SEQUENCE_MASK if sequence >= 0 else NO_SEQUENCE
+        last_sequence = (sequence + delta) & SEQUENCE_MASK if sequence >= 0 else NO_SEQUENCE
         entry.add(last_sequence, base_offset + delta, delta, timestamp)
         entry.rows = None
         entry.last_timestamp = timestamp
         entry.last_seen_ms = now_ms
-        if attributes & _TRANSACTIONAL:
+        if attributes & TRANSACTIONAL_FLAG:
             if self.guards:
                 self.guards.written(producer_id)
             if entry.current_txn_first_offset == NO_OFFSET:
@@ -376,7 +379,7 @@ def _stale_epoch(entry: ProducerEntry, epoch: int) -> ApiError:
 
 def _written_before(entry: ProducerEntry, base_sequence: int, offset_delta: int) -> BatchMetadata | None:
     """The same batch as it was written before, if it was."""
-    last_sequence = (base_sequence + offset_delta) & _SEQUENCE_MASK
+    last_sequence = (base_sequence + offset_delta) & SEQUENCE_MASK
     for batch in entry.batches if base_sequence >= 0 else ():
         if batch.last_sequence == last_sequence and batch.first_sequence == base_sequence:
             return batch
@@ -388,9 +391,9 @@ def _duplicate_or_raise(entry: ProducerEntry, base_sequence: int, last_sequence:
     batches = entry.batches
     if not batches:
         raise _out_of_order(entry, base_sequence, "an epoch starts with sequence 0")
-    if base_sequence == (batches[-1].last_sequence + 1) & _SEQUENCE_MASK:
+    if base_sequence == (batches[-1].last_sequence + 1) & SEQUENCE_MASK:
         return None
-    duplicate = _written_before(entry, base_sequence, (last_sequence - base_sequence) & _SEQUENCE_MASK)
+    duplicate = _written_before(entry, base_sequence, (last_sequence - base_sequence) & SEQUENCE_MASK)
     if duplicate is not None:
         return duplicate
     if _is_before(base_sequence, batches[0].first_sequence) and _is_before(last_sequence, batches[0].first_sequence):
@@ -404,7 +407,7 @@ def _duplicate_or_raise(entry: ProducerEntry, base_sequence: int, last_sequence:
 
 def _is_before(sequence: int, other: int) -> bool:
     """Whether a sequence is before another by the shorter way round a circle of 2^31 numbers."""
-    return 0 < (other - sequence) & _SEQUENCE_MASK < 1 << 30
+    return 0 < (other - sequence) & SEQUENCE_MASK < 1 << 30
 
 
 def _out_of_order(entry: ProducerEntry, base_sequence: int, why: str) -> ApiError:

@@ -9,13 +9,19 @@ from collections.abc import Iterator
 from struct import Struct
 
 from moldau.core.files import Buffer, File
-from moldau.records.batch import BATCH_HEADER_BYTES, BatchHeader, CorruptBatchError, check_batch, read_header
+from moldau.records.batch import (
+    BATCH_HEADER_BYTES,
+    LOG_OVERHEAD,
+    BatchHeader,
+    CorruptBatchError,
+    check_batch,
+    read_header,
+)
 
 HEADER_BLOCK_BYTES = 4096
 CHECK_BLOCK_BYTES = 1 << 20
 
 _MAGIC_POSITION = 16
-_LOG_OVERHEAD = 12
 _LEGACY = Struct(">qiIbbq")
 _LEGACY_BYTES_MIN = 26  # v0: offset, size, crc, magic, attributes, two lengths
 _LEGACY_CRC_START = 16
@@ -73,7 +79,7 @@ def _read_legacy_header(block: Buffer, at: int) -> BatchHeader:
     if len(block) - at < _LEGACY_BYTES_MIN:
         raise CorruptBatchError(f"{len(block) - at} bytes are too few for a message")
     offset, size, crc, magic, attributes, timestamp = _LEGACY.unpack_from(block, at)
-    if size < _LEGACY_BYTES_MIN - _LOG_OVERHEAD:
+    if size < _LEGACY_BYTES_MIN - LOG_OVERHEAD:
         raise CorruptBatchError(f"a message of {size} bytes")
     timestamp = timestamp if magic == 1 else -1
     return BatchHeader(offset, size, -1, magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1, 1)

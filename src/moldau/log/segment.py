@@ -15,7 +15,7 @@ from moldau.log.index import CorruptIndexError, OffsetEntry, OffsetIndex, TimeEn
 from moldau.log.open_files import OpenFiles
 from moldau.log.scan import iter_checked, iter_headers
 from moldau.log.txn_index import TxnIndex
-from moldau.records.batch import BATCH_HEADER_BYTES, MAGIC_V2, BatchHeader, CorruptBatchError
+from moldau.records.batch import BATCH_HEADER_BYTES, MAGIC_V2, NO_TIMESTAMP, BatchHeader, CorruptBatchError
 
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 HINTS_MAX = 64
@@ -24,7 +24,6 @@ HINTS_MAX = 64
 UNSETTLED_MAX = 64
 """Batches that may wait until they are indexed: many in a row cost half of what they cost one by one."""
 
-NO_TIMESTAMP = -1
 UNKNOWN_TIMESTAMP = -2
 """Mark of a timestamp that has not been read yet."""
 

@@ -13,7 +13,8 @@ from struct import Struct
 
 from moldau.core.file_errors import syncing
 from moldau.core.files import Files
-from moldau.log.producers import BATCHES_KEPT, NO_OFFSET, NO_SEQUENCE, ProducerEntry, Producers
+from moldau.log.producers import BATCHES_KEPT, NO_OFFSET, ProducerEntry, Producers
+from moldau.records.batch import NO_SEQUENCE
 from moldau.records.crc import crc32c
 
 log = logging.getLogger(__name__)

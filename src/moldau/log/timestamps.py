@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from moldau.core.files import File, FileRegion
 from moldau.log.scan import iter_headers
-from moldau.log.segment import NO_TIMESTAMP, Segment
+from moldau.log.segment import Segment
 from moldau.protocol.errors import ApiError
-from moldau.records.batch import MAGIC_V2, BatchHeader, records_data
+from moldau.records.batch import MAGIC_V2, NO_TIMESTAMP, BatchHeader, records_data
 from moldau.records.compression import opened_bytes_max
 from moldau.records.record import outline_records
 

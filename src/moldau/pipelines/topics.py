@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
 
+from moldau.core.internal_topics import INTERNAL_TOPICS
 from moldau.pipelines.file.problems import Place, Problem
 from moldau.pipelines.file.spec import PipelineSpec
 
@@ -23,7 +24,6 @@ REACH_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 10.0
 RETRY_S = 0.1
 DEFAULT_PORT = 9092
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 T = TypeVar("T")
 Offsets = dict[str, dict[int, int]]

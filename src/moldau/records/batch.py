@@ -61,7 +61,7 @@ TRANSACTIONAL_FLAG = 0x10
 CONTROL_FLAG = 0x20
 DELETE_HORIZON_FLAG = 0x40
 
-_SEQUENCE_MASK = 0x7FFFFFFF
+SEQUENCE_MASK = 0x7FFFFFFF
 HEADER_LAYOUT = Struct(">qiibIhiqqqhii")
 _PREFIX = Struct(">qii")
 _MAGIC_AND_CRC = Struct(">bI")
@@ -148,7 +148,7 @@ class BatchHeader(NamedTuple):
         """Sequence number of the last record; sequence numbers wrap from 2^31 - 1 to 0."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
-        return (self.base_sequence + self.last_offset_delta) & _SEQUENCE_MASK
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MASK
 
 
 class EndTxnMarker(NamedTuple):

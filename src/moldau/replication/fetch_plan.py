@@ -8,12 +8,10 @@ or by an earlier one, and must not be due to be named again, now or when it is n
 
 from typing import NamedTuple
 
+from moldau.protocol.fetch_values import FIRST_EPOCH, NO_SESSION, next_session_epoch
 from moldau.protocol.follower_fetch import Position
 from moldau.replication.follower import FollowedPartition
 
-NO_SESSION = 0
-NEW_SESSION_EPOCH = 0
-EPOCH_MAX = (1 << 31) - 1
 NEVER = -1
 
 FetchKey = tuple[bytes, int]
@@ -68,7 +66,7 @@ class FetchPlan:
         self._held: set[Fetch] = set()
         self._forgotten: dict[FetchKey, None] = {}
         self._number = 0
-        self._epoch = NEW_SESSION_EPOCH
+        self._epoch = FIRST_EPOCH
         self.session_id = NO_SESSION
 
     def __len__(self) -> int:
@@ -160,7 +158,7 @@ class FetchPlan:
                 self._forgotten.pop(fetch.key, None)
         self._due.clear()
         epoch = self._epoch
-        self._epoch = epoch + 1 if epoch < EPOCH_MAX else 1
+        self._epoch = next_session_epoch(epoch)
         return PlannedRequest(number, self.session_id, epoch, named, self._take_forgotten())
 
     def _take_forgotten(self) -> dict[bytes, list[int]]:
@@ -173,7 +171,7 @@ class FetchPlan:
     def start_over(self) -> None:
         """The next request begins a new session; what was in the old one is named again."""
         self.session_id = NO_SESSION
-        self._epoch = NEW_SESSION_EPOCH
+        self._epoch = FIRST_EPOCH
         self._forgotten = {}
         for fetch in self._fetches.values():
             if fetch.asked != NEVER:

@@ -6,8 +6,7 @@ partition has no moment at which a follower is at the very end (Kafka's `lastCau
 """
 
 from moldau.protocol.errors import ApiError, ErrorCode
-
-UNKNOWN = -1
+from moldau.protocol.fetch_values import UNKNOWN
 
 
 class FollowerProgress:

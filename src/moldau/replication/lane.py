@@ -16,6 +16,7 @@ from moldau.records.batch import (
     CRC_START,
     LOG_OVERHEAD,
     MAGIC_V2,
+    SEQUENCE_MASK,
     stamp,
     stamp_into,
 )
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 _PLAIN_ATTRIBUTES_MAX = int(Codec.ZSTD)
 """A codec, and nothing else: no transaction, no marker, the producer's own time."""
 
-_SEQUENCE_MASK = 0x7FFFFFFF
 _unpack_header = Struct(">qi4xBIHIqqqhii").unpack_from
 """Without the leader epoch. What must not be negative is read as if it could not be: then it is too large."""
 
@@ -123,7 +123,7 @@ class Lane:
         unsettled.append((base_offset, last_offset, timestamp, position, size))
         log.log_end_offset = end = last_offset + 1
         if entry is not None:
-            last_sequence = (sequence + delta) & _SEQUENCE_MASK
+            last_sequence = (sequence + delta) & SEQUENCE_MASK
             entry.kept = (*kept[-KEPT_BEFORE_MAX:], last_sequence, last_offset, delta, timestamp)
             entry.rows = None
             entry.last_timestamp = timestamp

@@ -2,10 +2,10 @@
 
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.fetch_values import UNKNOWN
 from moldau.protocol.messages.k01_fetch import EpochEndOffset
 
 NO_DIVERGENCE = EpochEndOffset()
-UNKNOWN = -1
 
 
 def diverging_epoch(log: Log, last_fetched_epoch: int, fetch_offset: int) -> EpochEndOffset | None:

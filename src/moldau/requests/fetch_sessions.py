@@ -13,14 +13,17 @@ from typing import NamedTuple
 
 from moldau.core.scheduler import Scheduler
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.fetch_values import (
+    EPOCH_MAX,
+    FETCH_BY_TOPIC_ID,
+    FIRST_EPOCH,
+    NO_SESSION,
+    next_session_epoch,
+)
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest
 from moldau.requests.replica_sessions import ReplicaSessions
 from moldau.requests.turns import Turns
 
-FETCH_BY_TOPIC_ID = 13  # KIP-516
-NO_SESSION = 0
-FIRST_EPOCH = 0
-EPOCH_MAX = 2**31 - 1
 EVICTION_MS = 120_000
 """Kafka's min.incremental.fetch.session.eviction.ms: a session idle for longer may give its place to a new one."""
 
@@ -166,7 +169,7 @@ class FetchSessions:
 
     def go_on(self, session: FetchSession, now_ms: int) -> None:
         """A request of its epoch has come."""
-        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
+        session.epoch = next_session_epoch(session.epoch)
         self._used(session, now_ms)
 
     def _open(

@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from moldau.cluster.topic_names import OFFSETS_TOPIC
 from moldau.coordinators.promise import Promise, all_of, mapped
 from moldau.core.clock import Clock
 from moldau.core.dynamic_config import DynamicConfig
 from moldau.core.ids import TopicPartition
+from moldau.core.internal_topics import OFFSETS_TOPIC
 from moldau.core.scheduler import Scheduler
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode

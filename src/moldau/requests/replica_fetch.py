@@ -24,6 +24,7 @@ from moldau.cluster.image import NO_TOPIC_ID
 from moldau.core.config import parse_list
 from moldau.core.files import FileRegion
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.fetch_values import FETCH_BY_TOPIC_ID, FIRST_EPOCH
 from moldau.protocol.messages.k01_fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -37,9 +38,8 @@ from moldau.requests.authorization import CLUSTER, CLUSTER_ACTION
 from moldau.requests.context import RequestContext, Services
 from moldau.requests.divergence import NO_DIVERGENCE, diverging_epoch
 from moldau.requests.pending import PendingAnswer, awaited
-from moldau.requests.replica_sessions import FIRST_EPOCH, Followed, Key, ReplicaSession
+from moldau.requests.replica_sessions import Followed, Key, ReplicaSession
 
-FETCH_BY_TOPIC_ID = 13  # KIP-516
 LEADER_THROTTLED = "leader.replication.throttled.replicas"
 
 Position = tuple[int, int, int, int, int, int]

@@ -16,12 +16,10 @@ from typing import Protocol
 from moldau.cluster.image import ClusterImage
 from moldau.core.scheduler import Cancellable, Scheduler
 from moldau.protocol.errors import ApiError, ErrorCode
+from moldau.protocol.fetch_values import EPOCH_MAX, NO_SESSION, next_session_epoch
 from moldau.replication.partition import Partition
 
-NO_SESSION = 0
 NO_BROKER_EPOCH = -1
-FIRST_EPOCH = 0
-EPOCH_MAX = 2**31 - 1
 
 TIMER_TOLERANCE_S = 0.001
 """Timers have milliseconds: one that fires early by a fraction is on time."""
@@ -182,7 +180,7 @@ class ReplicaSession:
 
     def next_epoch(self) -> None:
         """A request has come that continues the session. Answers go out in order, so what waits is answered first."""
-        self.epoch = 1 if self.epoch == EPOCH_MAX else self.epoch + 1
+        self.epoch = next_session_epoch(self.epoch)
         if self._waiting is not None:
             self.interrupt()
 

@@ -5,11 +5,12 @@ from typing import Protocol
 
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.placement import USE_DEFAULT, place_new_topic
-from moldau.cluster.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from moldau.cluster.topic_names import CLUSTER_METADATA_TOPIC
 from moldau.coordinators.groups.offsets_topic import offsets_topic_settings
 from moldau.coordinators.topic_settings import TopicSettings
 from moldau.coordinators.transactions.transaction_topic import transaction_topic_settings
 from moldau.core.broker_config import BrokerConfig
+from moldau.core.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.requests.context import Services
 

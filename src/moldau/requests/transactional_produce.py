@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from moldau.cluster.topic_names import INTERNAL_TOPICS
 from moldau.core.files import Buffer
 from moldau.core.ids import TopicPartition
+from moldau.core.internal_topics import INTERNAL_TOPICS
 from moldau.log.verification import NOT_VERIFIED, VerificationGuard
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k00_produce import ProduceRequest

@@ -22,7 +22,7 @@ T = TypeVar("T")
 CHUNK_BYTES = 65_536
 _HEAD = Struct(">ihhih")  # size, api key, version, correlation id, length of the client id
 _PEER = re.compile(r"broker-(\d+)-")
-UNKNOWN = "?"
+NOBODY = "?"
 """Name for a client that opens a connection without saying which broker it is. Its links can be cut as well."""
 
 
@@ -173,7 +173,7 @@ async def _first_bytes(reader: asyncio.StreamReader) -> bytes:
 
 def _peer(first: bytes) -> str:
     found = _PEER.search(first[_HEAD.size :].decode(errors="replace"))
-    return found[1] if found else UNKNOWN
+    return found[1] if found else NOBODY
 
 
 def _heal(link: _Link) -> None:

@@ -22,6 +22,7 @@ from moldau.records.batch import (
     DELETE_HORIZON_FLAG,
     LOG_APPEND_TIME_FLAG,
     MAGIC_V2,
+    NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
     BatchHeader,
     read_end_txn_marker,
@@ -44,7 +45,6 @@ INDEX_ENTRY_BYTES_MAX = 12
 
 _TIMESTAMP_MAX = (1 << 63) - 1
 _EMPTY_BATCH_FLAGS = LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
-_NO_TIMESTAMP = -1
 _BATCH_OVERHEAD = 12
 
 Pace = Callable[[int], None]
@@ -454,7 +454,7 @@ def rewrite(
 def empty_batch(header: BatchHeader) -> tuple[BatchHeader, bytes]:
     """A batch that has lost all records, but not its offsets, its producer and its sequence numbers."""
     attributes = header.attributes & _EMPTY_BATCH_FLAGS
-    return reseal(header._replace(attributes=attributes, base_timestamp=_NO_TIMESTAMP, record_count=0), b"")
+    return reseal(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
 
 
 def _source_segment(files: Files, job: CleanJob, source: Source) -> Segment:
