@@ -6,6 +6,7 @@ from typing import NoReturn
 
 import pytest
 
+from moldau.broker import dispatch
 from moldau.broker.dispatch import Dispatcher, Peer
 from moldau.protocol import codec
 from moldau.protocol.errors import ErrorCode, ProtocolError
@@ -73,7 +74,7 @@ def test_a_quick_way_that_fails_is_told_like_a_handler_that_does(
 ) -> None:
     world, peer = World({}), Peer("PLAINTEXT")
     try:
-        monkeypatch.setattr(registry, "repeats", lambda _key: lambda _context, _respond: BrokenRepeats())
+        monkeypatch.setattr(dispatch, "repeats", lambda _key, _context, _respond: BrokenRepeats())
         dispatcher = Dispatcher(world.services)
         listing = request_frame(16, VERSION, codec.encode(ListGroupsRequest(), VERSION), 9)[SIZE_BYTES:]
         joined(dispatcher.dispatch(memoryview(listing), peer))

@@ -8,9 +8,10 @@ from random import Random
 import pytest
 
 from moldau.broker.dispatch import Answer, Dispatcher, Peer
-from moldau.fastpath.consumer_fetch import VERSION_MIN, ConsumerFetch
+from moldau.fastpath.consumer_fetch import ConsumerFetch
 from moldau.log.verification import NOT_VERIFIED
 from moldau.protocol import codec
+from moldau.protocol.layouts import CONSUMER_FETCH_VERSIONS
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from moldau.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.k21_delete_records import (
@@ -142,7 +143,7 @@ def consumers() -> Iterator[Consumers]:
 
 
 @pytest.mark.parametrize("isolation_level", [0, 1])
-@pytest.mark.parametrize("version", range(VERSION_MIN, NEWEST + 1))
+@pytest.mark.parametrize("version", CONSUMER_FETCH_VERSIONS)
 def test_a_consumer_that_waits_gets_the_next_records(consumers: Consumers, version: int, isolation_level: int) -> None:
     changes = {"version": version, "isolation_level": isolation_level, "max_wait_ms": LONG_MS}
     assert consumers.fetch(0, **changes) is None

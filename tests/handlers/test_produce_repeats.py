@@ -10,9 +10,10 @@ from random import Random
 import pytest
 
 from moldau.broker.dispatch import Answer, Dispatcher, Peer
-from moldau.fastpath.produce import KNOWN_MAX, VERSION_MIN
+from moldau.fastpath.produce import KNOWN_MAX
 from moldau.protocol import codec
 from moldau.protocol.errors import ErrorCode, ProtocolError
+from moldau.protocol.layouts import PRODUCE_VERSIONS
 from moldau.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from moldau.protocol.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.records.batch import Record, build_batch
@@ -135,7 +136,7 @@ def _decode(answer: bytes | None, version: int = NEWEST) -> ProduceResponse:
     return codec.decode(ProduceResponse, version, answer, 9)
 
 
-@pytest.mark.parametrize("version", range(VERSION_MIN, NEWEST + 1))
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 @pytest.mark.parametrize("acks", [1, -1])
 def test_the_second_request_is_a_repeat_and_answered_the_same(producers: Producers, version: int, acks: int) -> None:
     found = [producers.is_repeat(producers.frame(_batch(), version=version, acks=acks)) for _ in range(3)]

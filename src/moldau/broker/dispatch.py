@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from moldau.broker.long_requests import ERROR_OF_OURS, LongRequest, LongRequests, long_answer, server_error
 from moldau.broker.sender import Chunk
+from moldau.fastpath.repeats import Repeats, repeats
 from moldau.protocol import codec
 from moldau.protocol.apis import API_VERSIONS, find, request_type
 from moldau.protocol.errors import ErrorCode, ProtocolError, TooManyElements
@@ -73,8 +74,8 @@ class Route(NamedTuple):
     decode: Callable[[Frame, int, int], tuple[Any, int]]
     handle: registry.Handler
     respond: Callable[[int, Message], list[Chunk]]
+    respond_at_any_length: Callable[[int, Message], list[Chunk]]
     long_answer: Callable[[int, Message], PendingAnswer]
-    repeats: Callable[[RequestContext], registry.Repeats | None] | None = None
     pieces: Pieces | None = None
     elements_at_once: int = codec.ELEMENTS_AT_ONCE_MAX
     """A request with more of them is a long one."""
@@ -90,9 +91,9 @@ class Introduction(NamedTuple):
     body_position: int
     route: Route
     context: RequestContext
-    repeats: registry.Repeats | None
-    policy_version: int
-    """Under which it was made, and all that its repeats have learnt."""
+    repeats: Repeats | None
+    gate_version: int
+    """Of the gate when this was made, and all that its repeats have learnt."""
 
 
 class Dispatcher:
@@ -102,6 +103,7 @@ class Dispatcher:
         """`much_was_freed` is called after requests that took much memory for a moment."""
         self._services = services
         self._policy = services.policy
+        self._gate = services.policy.gate
         self._routes: dict[tuple[int, int], Route] = {}
         self._long_requests = LongRequests(much_was_freed)
         self._peer: Peer | None = None  # whose request came last
@@ -110,7 +112,7 @@ class Dispatcher:
     def dispatch(self, frame: Frame, peer: Peer, *, is_lent: bool = False) -> Answer:
         """The answer to one request. A frame that is lent may be overwritten after this; any other may be kept."""
         known = peer.introductions.get(bytes(frame[:CORRELATION_ID_POSITION]))
-        if known is not None and known.policy_version != self._policy.version:
+        if known is not None and known.gate_version != self._gate.version:
             known = None
         self._peer, self._known = peer, known
         try:
@@ -156,7 +158,7 @@ class Dispatcher:
         return answer
 
     def _dispatch(self, frame: Frame, known: Introduction) -> Answer:
-        _, body_position, route, context, repeats, _ = known
+        _, body_position, route, context, fast_path, _ = known
         (correlation_id,) = _correlation_id(frame, CORRELATION_ID_POSITION)
         # Bytes behind the request are ignored, as Kafka does: librdkafka leaves some after an all-topics Metadata v13.
         try:
@@ -168,7 +170,8 @@ class Dispatcher:
         answer = route.handle(request, context)
         if answer is None:
             return None
-        learn = None if repeats is None or not repeats.may_repeat(request) else partial(repeats.learn, frame, request)
+        learns = fast_path is not None and fast_path.may_repeat(request)
+        learn = partial(fast_path.learn, frame, request) if fast_path is not None and learns else None
         if isinstance(answer, Message):
             return _encoded(route, correlation_id, learn, answer)
         answer.encode_by(partial(_encoded, route, correlation_id, learn))
@@ -181,9 +184,9 @@ class Dispatcher:
         route = self._routes.get((key, version)) or self._route(key, version)
         context = RequestContext(self._services, version, header.client_id, peer.listener, peer.host, peer.principal)
         rest = bytes(frame[REST_POSITION : header.body_position])
-        policy = self._policy
-        repeats = None if route.repeats is None or policy.observer is not None else route.repeats(context)
-        known = Introduction(rest, header.body_position, route, context, repeats, policy.version)
+        gate = self._gate
+        fast_path = repeats(key, context, route.respond_at_any_length) if gate.is_open else None
+        known = Introduction(rest, header.body_position, route, context, fast_path, gate.version)
         if len(rest) <= INTRODUCTION_BYTES_MAX and route is not UNSUPPORTED_API_VERSIONS:
             peer.introductions[bytes(frame[:CORRELATION_ID_POSITION])] = known
         return known
@@ -204,21 +207,16 @@ class Dispatcher:
 
 def _new_route(key: int, version: int) -> Route:
     pieces = registry.pieces(key, version)
-    make_repeats = registry.repeats(key)
     return Route(
         key,
         codec.decoder(request_type(key), version),
         registry.handler(key),
         responder(key, version, codec.ELEMENTS_AT_ONCE_MAX),
+        responder(key, version),
         partial(long_answer, key, version),
-        None if make_repeats is None else partial(_repeats, make_repeats, responder(key, version)),
         pieces,
         codec.ELEMENTS_AT_ONCE_MAX if pieces is None else pieces.elements_max,
     )
-
-
-def _repeats(make: registry.MakeRepeats, respond: registry.Respond, context: RequestContext) -> registry.Repeats | None:
-    return make(context, respond)
 
 
 UNSUPPORTED_API_VERSIONS = Route(
@@ -226,6 +224,7 @@ UNSUPPORTED_API_VERSIONS = Route(
     decode=lambda frame, _position, _elements_max: (None, len(frame)),
     handle=lambda _request, _context: registry.api_versions_answer(ErrorCode.UNSUPPORTED_VERSION),
     respond=responder(API_VERSIONS, 0),
+    respond_at_any_length=responder(API_VERSIONS, 0),
     long_answer=partial(long_answer, API_VERSIONS, 0),
 )
 """KIP-511: a client newer than us learns our versions from a version 0 answer with error 35."""

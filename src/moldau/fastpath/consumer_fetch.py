@@ -1,23 +1,37 @@
 """Fetches of a consumer that follows one partition here, from bytes to bytes.
 
 Between two records such a consumer sends the same request over and over, with another offset, or in a session with
-nothing at all when the offset is the one before. It is read by its layout (version 15 and later, topics by id, no rack,
-nothing forgotten) and answered by it, without a message in between.
+nothing at all when the offset is the one before. It is read by its layout (topics by id, no rack, nothing forgotten)
+and answered by it, without a message in between.
 
 The law: whatever is not plainly such a request is left to `k01_fetch` before anything is changed; and if something else
 than records comes of it while it waits (another leader, an aborted transaction), the answer is made there, too.
 """
 
-from collections.abc import Callable
-from struct import Struct
-
 from moldau.core.files import FileRegion
+from moldau.fastpath.repeats import Respond
+from moldau.handlers.k01_fetch import answer_now
 from moldau.protocol import codec
 from moldau.protocol.errors import ApiError
 from moldau.protocol.fetch_values import NO_SESSION, READ_COMMITTED, UNKNOWN, WITHOUT_SESSION
-from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, Frame
-from moldau.protocol.messages.k01_fetch import FetchRequest, FetchResponse
-from moldau.protocol.schema import Message, RecordData
+from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, Frame, parse_request_header
+from moldau.protocol.layouts import (
+    ANSWER_OF_NONE_BYTES,
+    ANSWER_OF_ONE_BYTES,
+    COUNT_OF_NONE,
+    COUNT_OF_NULL,
+    COUNT_OF_ONE,
+    END_OF_ANSWER,
+    END_OF_ONE,
+    NOTHING_NAMED,
+    fetch_of_none,
+    fetch_of_one,
+    int32_at,
+    pack_answer_of_none,
+    pack_answer_of_one,
+)
+from moldau.protocol.messages.k01_fetch import FetchRequest
+from moldau.protocol.schema import RecordData
 from moldau.protocol.source import write_varint
 from moldau.replication.replica import Replica
 from moldau.requests.authorization import READ, TOPIC
@@ -25,49 +39,17 @@ from moldau.requests.context import RequestContext
 from moldau.requests.fetch_sessions import FetchSession, TopicKey, Wanted
 from moldau.requests.pending import PendingAnswer
 
-VERSION_MIN = 15  # KIP-903: who is a follower says so at the end, and everybody else is a consumer
-
-_request = Struct(">iiibiiB16sBiiqiqi5s")
-"""Wait, min and max bytes, isolation level, session id and epoch; one topic, one partition; its index, leader epoch,
-offset, last epoch, log start and max bytes; no tags of either, nothing forgotten, no rack, no tags."""
-
-_unchanged = Struct(">iiibii4s")
-"""Wait to session epoch as above; no topics, nothing forgotten, no rack, no tags."""
-
-_NONE, _ONE = 1, 2  # counts, as compact arrays write them
-_END = b"\0\0\1\1\0"
-_NOTHING = b"\1\1\1\0"
-_answer = Struct(">iiBihiB16sBihqqqBi").pack
-"""Size, correlation id, no tags, throttle time, error, session id; one topic, one partition; its index, error, high
-watermark, last stable offset, log start, aborted transactions, preferred replica."""
-
-_no_news = Struct(">iiBihiBB").pack
-"""Size to session id as above; no topics, no tags."""
-
-_int16 = Struct(">h").unpack_from
-_int32 = Struct(">i").unpack_from
-_ANSWER_BYTES = Struct(">iBihiB16sBihqqqBi").size
-_NO_NEWS_BYTES = Struct(">iBihiBB").size
-_END_OF_ANSWER = b"\0\0\0"  # no tags of the partition, of the topic, of the answer
-NULL = 0
-
-Respond = Callable[[int, Message], list[RecordData]]
-Whole = Callable[[FetchRequest, RequestContext, FetchSession | None, Wanted], FetchResponse]
-"""The answer that the handler makes of a request for one partition, now."""
-
 
 class ConsumerRepeats:
-    """Those of one connection and version."""
+    """The fast path of one connection and version."""
 
-    __slots__ = ("_allowed", "_body_position", "_context", "_header", "_respond", "_sessions", "_whole", "scheduler")
+    __slots__ = ("_allowed", "_body_position", "_context", "_header", "_respond", "_sessions", "scheduler")
 
-    def __init__(self, context: RequestContext, respond: Respond, whole: Whole, frame: Frame) -> None:
+    def __init__(self, context: RequestContext, respond: Respond, frame: Frame) -> None:
         """`frame` has the header that all of them have."""
-        (client_id_bytes,) = _int16(frame, REST_POSITION)
         self._context = context
         self._respond = respond
-        self._whole = whole
-        self._body_position = REST_POSITION + 2 + max(client_id_bytes, 0) + 1
+        self._body_position = parse_request_header(frame).body_position
         self._header = bytes(frame[REST_POSITION : self._body_position])
         self._sessions = context.services.fetch_sessions
         self._allowed: set[TopicKey] = set()
@@ -80,17 +62,17 @@ class ConsumerRepeats:
         if frame[REST_POSITION:body_position] != self._header:
             return None
         body_bytes = len(frame) - body_position
-        if body_bytes == _request.size:
+        if body_bytes == fetch_of_one.size:
             return self._serve_named(frame)
-        return self._serve_unchanged(frame) if body_bytes == _unchanged.size else None
+        return self._serve_unchanged(frame) if body_bytes == fetch_of_none.size else None
 
     def _serve_named(self, frame: Frame) -> list[RecordData] | PendingAnswer | None:
         """One that names its partition."""
         (
             max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics, topic_id, partitions,
             index, leader_epoch, offset, last_epoch, _, partition_max_bytes, end,
-        ) = _request.unpack_from(frame, self._body_position)  # fmt: skip  # the order of the bytes
-        if not (topics == partitions == _ONE and end == _END):
+        ) = fetch_of_one.unpack_from(frame, self._body_position)  # fmt: skip  # the order of the bytes
+        if not (topics == partitions == COUNT_OF_ONE and end == END_OF_ONE):
             return None
         partition = self._readable(topic_id, index, leader_epoch, offset, last_epoch)
         if partition is None:
@@ -110,10 +92,10 @@ class ConsumerRepeats:
 
     def _serve_unchanged(self, frame: Frame) -> list[RecordData] | PendingAnswer | None:
         """One of a session whose partition is wanted as before."""
-        max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, end = _unchanged.unpack_from(
+        max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, end = fetch_of_none.unpack_from(
             frame, self._body_position
         )
-        if end != _NOTHING or session_epoch <= 0:
+        if end != NOTHING_NAMED or session_epoch <= 0:
             return None
         session = self._sessions.of_one(session_id, session_epoch)
         if session is None:
@@ -172,12 +154,12 @@ class ConsumerRepeats:
     def whole(self, frame: Frame, session: FetchSession | None, wanted: Wanted) -> list[RecordData]:
         """The answer as the handler makes it."""
         request = codec.decode(FetchRequest, self._context.api_version, frame, self._body_position)
-        (correlation_id,) = _int32(frame, CORRELATION_ID_POSITION)
-        return self._respond(correlation_id, self._whole(request, self._context, session, wanted))
+        (correlation_id,) = int32_at(frame, CORRELATION_ID_POSITION)
+        return self._respond(correlation_id, answer_now(request, self._context, session, wanted))
 
 
 class ConsumerFetch(PendingAnswer):
-    """One of them, on its way to its answer."""
+    """One request on its way to its answer. It keeps its frame, which is too short to be lent."""
 
     __slots__ = (
         "_frame",
@@ -272,25 +254,28 @@ class ConsumerFetch(PendingAnswer):
         partition, wanted, session = self._partition, self._wanted, self._session
         high_watermark, log_start = partition.high_watermark, partition.log.log_start_offset
         last_stable_offset = partition.last_stable_offset
-        (correlation_id,) = _int32(self._frame, CORRELATION_ID_POSITION)
+        (correlation_id,) = int32_at(self._frame, CORRELATION_ID_POSITION)
         session_id = NO_SESSION
         if session is not None:
             session_id = session.id
             news = (high_watermark, log_start)
             if region is None and (wanted.sent_high_watermark, wanted.sent_log_start) == news:
-                return [_no_news(_NO_NEWS_BYTES, correlation_id, 0, 0, 0, session_id, _NONE, 0)]
+                return [
+                    pack_answer_of_none(ANSWER_OF_NONE_BYTES, correlation_id, 0, 0, 0, session_id, COUNT_OF_NONE, 0)
+                ]
             wanted.sent_high_watermark, wanted.sent_log_start = news
-        aborted = NULL
+        aborted = COUNT_OF_NULL
         if self._is_committed:
-            aborted = _NONE
+            aborted = COUNT_OF_NONE
             if region is not None and partition.log.aborted_transactions(wanted.fetch_offset, last_stable_offset):
                 return self._whole()
         size = 0 if region is None else len(region)
         length = write_varint(size + 1)
-        head = _answer(
-            _ANSWER_BYTES + len(length) + size + len(_END_OF_ANSWER), correlation_id, 0, 0, 0, session_id,
-            _ONE, wanted.topic, _ONE, wanted.index, 0, high_watermark, last_stable_offset, log_start, aborted, UNKNOWN,
+        head = pack_answer_of_one(
+            ANSWER_OF_ONE_BYTES + len(length) + size + len(END_OF_ANSWER), correlation_id, 0, 0, 0, session_id,
+            COUNT_OF_ONE, wanted.topic, COUNT_OF_ONE,
+            wanted.index, 0, high_watermark, last_stable_offset, log_start, aborted, UNKNOWN,
         )  # fmt: skip  # the order of the bytes
         if region is None:
-            return [head + length + _END_OF_ANSWER]
-        return [head + length, region, _END_OF_ANSWER]
+            return [head + length + END_OF_ANSWER]
+        return [head + length, region, END_OF_ANSWER]

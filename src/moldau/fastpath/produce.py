@@ -10,25 +10,40 @@ answer waits until the batches are committed, and synced where the durability po
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
-from struct import Struct
+from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from moldau.core.invariants import InvariantError
 from moldau.core.scheduler import Cancellable
+from moldau.fastpath.repeats import Respond
 from moldau.log.log import AppendResult, Log
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, SIZE_BYTES, Frame
+from moldau.protocol.layouts import (
+    END_OF_PRODUCE,
+    END_OF_RESULT,
+    INDEX_BYTES,
+    LENGTH_BYTES_USUAL,
+    ONE_BYTE_COUNT_MAX,
+    PRODUCE_RESULT_BYTES,
+    RESULT_HEAD_BYTES,
+    int32_at,
+    pack_result,
+    pack_result_numbers,
+    pack_size_and_correlation_id,
+    produce_partition_at,
+)
 from moldau.protocol.messages.k00_produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from moldau.protocol.schema import Message, RecordData
+from moldau.protocol.schema import RecordData
+from moldau.protocol.source import write_varint
 from moldau.records.batch import ATTRIBUTES_POSITION, NO_TIMESTAMP, TRANSACTIONAL_FLAG
 from moldau.records.validate import RecordsToOpen
-from moldau.replication.durability import ACKS_ALL, counts_records
+from moldau.replication.durability import ACKS_ALL, NO_ACKS, counts_records
 from moldau.replication.lane import Lane
 from moldau.replication.partition import Partition
 from moldau.requests.context import RequestContext
@@ -36,40 +51,18 @@ from moldau.requests.opener import append_opened
 from moldau.requests.pending import PendingAnswer
 from moldau.requests.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
 
-VERSION_MIN = 9  # KIP-482; older ones are laid out otherwise, and are rare
-PARTITIONS_MAX = 126
-"""In one request: as many as a count of one byte can say."""
-
 KNOWN_MAX = 64
 """Topics (and acks) kept per connection."""
 
 PREFIX_LENGTHS_MAX = 4
 """Requests for topics whose names differ in length have prefixes that do. With ids (version 13) all are one length."""
 
-NO_ACKS = 0
-NO_TAGS = b"\0\0"
-"""What follows the partitions: no tagged fields of the topic, of the request."""
-
 _PLACEHOLDER = 0x5AFE_C0DE_5AFE_C0DE
-_placeholders = Struct(">qqq").pack(_PLACEHOLDER, _PLACEHOLDER, _PLACEHOLDER)
-_result_layout = Struct(">ihqqq3s")
-_result = _result_layout.pack
-"""Of a partition: index, no error, base offset, append time, log start, and what stands behind them."""
-
-_RESULT_TAIL = b"\1\0\0"  # no record errors, no message, no tagged fields
+_placeholders = pack_result_numbers(_PLACEHOLDER, _PLACEHOLDER, _PLACEHOLDER)
 _COUNT_BYTES = 1
-_counts = [(count + 1).to_bytes(_COUNT_BYTES, "big") for count in range(PARTITIONS_MAX + 1)]
+_counts = [(count + 1).to_bytes(_COUNT_BYTES, "big") for count in range(ONE_BYTE_COUNT_MAX + 1)]
 """How the number of partitions is written."""
 
-_RESULT_HEAD_BYTES = 6
-_two_int32 = Struct(">ii").pack
-_int32 = Struct(">i").unpack_from
-_index_and_length = Struct(">iBBB").unpack_from
-_INDEX_BYTES = 4
-_LENGTH_BYTES_USUAL = 3
-"""Enough for batches of up to 2 MB; requests with longer ones need not be quick."""
-
-Respond = Callable[[int, Message], list[RecordData]]
 Target = tuple[int, Lane, int, int]
 """Index, the way into the partition, and where in the frame its batch starts and stops."""
 
@@ -176,7 +169,7 @@ class Opened(PendingAnswer):
 
 
 class ProduceRepeats:
-    """Those of one connection and version."""
+    """The fast path of one connection and version."""
 
     __slots__ = (
         "_context",
@@ -215,9 +208,9 @@ class ProduceRepeats:
     def _append(self, frame: memoryview, known: Known, targets: list[Target]) -> bytes | PendingAnswer | None:
         """Each batch by its lane; those behind one that is not plain, or that failed, go the long way."""
         now_ms = self._now_ms()
-        (correlation_id,) = _int32(frame, CORRELATION_ID_POSITION)
-        size = known.answer_bytes + len(targets) * _result_layout.size
-        parts = [_two_int32(size, correlation_id), known.answer_head, _counts[len(targets)]]
+        (correlation_id,) = int32_at(frame, CORRELATION_ID_POSITION)
+        size = known.answer_bytes + len(targets) * PRODUCE_RESULT_BYTES
+        parts = [pack_size_and_correlation_id(size, correlation_id), known.answer_head, _counts[len(targets)]]
         offsets: list[int] = []
         is_committed = True
         failed: ApiError | None = None
@@ -227,7 +220,7 @@ class ProduceRepeats:
                 if offset is None:
                     break
                 offsets.append(offset)
-                parts.append(_result(index, 0, offset, NO_TIMESTAMP, lane.log.log_start_offset, _RESULT_TAIL))
+                parts.append(pack_result(index, 0, offset, NO_TIMESTAMP, lane.log.log_start_offset, END_OF_RESULT))
                 if lane.partition.high_watermark <= offset:
                     is_committed = False
         except ApiError as error:
@@ -312,13 +305,13 @@ class ProduceRepeats:
 
     def answer(self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome]) -> bytes:
         """The whole answer."""
-        size = known.answer_bytes + len(targets) * _result_layout.size
-        parts = [_two_int32(size, correlation_id), known.answer_head, _counts[len(targets)]]
+        size = known.answer_bytes + len(targets) * PRODUCE_RESULT_BYTES
+        parts = [pack_size_and_correlation_id(size, correlation_id), known.answer_head, _counts[len(targets)]]
         for (index, lane, _, _), outcome in zip(targets, outcomes, strict=True):
             if isinstance(outcome, ApiError):
                 return self._answer_with_errors(known, correlation_id, targets, outcomes)
             base_offset, _, append_time, _ = outcome
-            parts.append(_result(index, 0, base_offset, append_time, lane.log.log_start_offset, _RESULT_TAIL))
+            parts.append(pack_result(index, 0, base_offset, append_time, lane.log.log_start_offset, END_OF_RESULT))
         parts.append(known.answer_tail)
         return b"".join(parts)
 
@@ -367,7 +360,7 @@ class ProduceRepeats:
         topics = request.topic_data
         if request.transactional_id is not None:
             return False  # the first batch of each transaction must be verified
-        return request.acks != NO_ACKS and len(topics) == 1 and 1 <= len(topics[0].partition_data) <= PARTITIONS_MAX
+        return request.acks != NO_ACKS and len(topics) == 1 and 1 <= len(topics[0].partition_data) <= ONE_BYTE_COUNT_MAX
 
     def learn(self, frame: Frame, request: ProduceRequest, response: ProduceResponse) -> None:
         """Remember a request that was served, if its kind can be served here."""
@@ -404,8 +397,8 @@ class ProduceRepeats:
         examples = [TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[example])]
         written = self._encode(0, ProduceResponse(responses=examples))
         before, after = written[2 * SIZE_BYTES :].split(_placeholders)
-        head = before[: -_COUNT_BYTES - _RESULT_HEAD_BYTES]
-        tail = after[len(_RESULT_TAIL) :]
+        head = before[: -_COUNT_BYTES - RESULT_HEAD_BYTES]
+        tail = after[len(END_OF_RESULT) :]
         size = SIZE_BYTES + len(head) + _COUNT_BYTES + len(tail)
         is_synced = self._context.services.durability.is_synced(request.acks)
         return Known(topic.name, topic.topic_id, request.acks, request.timeout_ms, is_synced, head, tail, size, {})
@@ -427,17 +420,17 @@ def _awaited(targets: list[Target], outcomes: list[Outcome]) -> list[tuple[Parti
 def _targets(frame: Frame, position: int, lanes: dict[int, Lane]) -> list[Target] | None:
     """The partitions whose count is at `position`, if all can be written to, and if they end the request: there are
     no tagged fields."""
-    end = len(frame) - len(NO_TAGS)
-    if position >= end or not 2 <= frame[position] <= PARTITIONS_MAX + 1:
+    end = len(frame) - len(END_OF_PRODUCE)
+    if position >= end or not 2 <= frame[position] <= ONE_BYTE_COUNT_MAX + 1:
         return None
     found: list[Target] = []
     count = frame[position] - 1
     position += 1
     for _ in range(count):
-        start = position + _INDEX_BYTES + _LENGTH_BYTES_USUAL
+        start = position + INDEX_BYTES + LENGTH_BYTES_USUAL
         if start > end:
             return None
-        index, first, second, third = _index_and_length(frame, position)
+        index, first, second, third = produce_partition_at(frame, position)
         if first < 0x80:
             start -= 2
             stop = start + first - 1
@@ -458,20 +451,15 @@ def _targets(frame: Frame, position: int, lanes: dict[int, Lane]) -> list[Target
             return None
         found.append((index, lane, start, stop))
         position = stop + 1
-    return found if position == end and frame[end:] == NO_TAGS else None
+    return found if position == end and frame[end:] == END_OF_PRODUCE else None
 
 
 def _prefix_end(frame: Frame, request: ProduceRequest, lanes: dict[int, Lane]) -> int | None:
     """Where the count of partitions is, if a request like this one can be served here."""
     sizes = [(each.index, len(each.records or b"")) for each in request.topic_data[0].partition_data]
-    behind = sum(4 + _length_bytes(size) + size + 1 for _, size in sizes)
-    position = len(frame) - len(NO_TAGS) - behind - _COUNT_BYTES
+    behind = sum(INDEX_BYTES + len(write_varint(size + 1)) + size + 1 for _, size in sizes)
+    position = len(frame) - len(END_OF_PRODUCE) - behind - _COUNT_BYTES
     if position <= REST_POSITION:
         return None
     found = _targets(frame, position, lanes)
     return position if found and [(index, stop - start) for index, _, start, stop in found] == sizes else None
-
-
-def _length_bytes(size: int) -> int:
-    """Of a length as a varint; it is said as one more than it is."""
-    return max(1, -(-(size + 1).bit_length() // 7))

@@ -23,7 +23,6 @@ from typing import NamedTuple, cast
 
 from moldau.core.ids import TopicPartition
 from moldau.core.internal_topics import INTERNAL_TOPICS
-from moldau.fastpath.produce import NO_ACKS, VERSION_MIN, ProduceRepeats, Respond
 from moldau.log.log import AppendResult, Log
 from moldau.log.verification import VerificationGuard
 from moldau.protocol.errors import ApiError, ErrorCode, ProtocolError
@@ -36,7 +35,7 @@ from moldau.protocol.messages.k00_produce import (
 )
 from moldau.records.validate import RecordsToOpen
 from moldau.replication.delayed import DelayedCommit, Failures
-from moldau.replication.durability import ACKS_ALL
+from moldau.replication.durability import ACKS_ALL, NO_ACKS
 from moldau.replication.partition import Partition
 from moldau.requests import authorization
 from moldau.requests.authorization import TOPIC, TRANSACTIONAL_ID, WRITE
@@ -103,11 +102,6 @@ async def _open_and_append(first: "_ToOpen", appending: "_Appending", services: 
                 to_open = appending.throw(error)
             else:
                 to_open = appending.send(appended)
-
-
-def repeats(context: RequestContext, respond: Respond) -> ProduceRepeats | None:
-    """What serves the requests of one connection that are like those before."""
-    return ProduceRepeats(context, respond) if context.api_version >= VERSION_MIN else None
 
 
 class _ToOpen(NamedTuple):

@@ -15,8 +15,7 @@ Answers at once when `min_bytes` are there, or when a partition has an error to 
 - 11+: a consumer may be sent to a replica in its rack (KIP-392), and may read from any replica. Below, only from the
   leader. 12+: a consumer that came to the wrong broker is told who leads, 16+: and where that is (KIP-951).
 - What is above the high watermark is not there yet for a consumer: it waits.
-- Followers fetch with the same request; they are served by `replica_fetch`. Requests that are like those before are
-  served by `replica_repeats` and `consumer_repeats`.
+- Followers fetch with the same request; they are served by `requests/replica_fetch.py`.
 """
 
 from collections.abc import Sequence
@@ -25,13 +24,8 @@ from typing import cast
 
 from moldau.cluster.changes import chunks
 from moldau.core.files import FileRegion
-from moldau.fastpath.consumer_fetch import VERSION_MIN as CONSUMER_FETCH_VERSION_MIN
-from moldau.fastpath.consumer_fetch import ConsumerRepeats, Respond
-from moldau.fastpath.replica_fetch import VERSION as REPLICA_FETCH_VERSION
-from moldau.fastpath.replica_fetch import ReplicaRepeats
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.fetch_values import FETCH_BY_TOPIC_ID, NO_SESSION, READ_COMMITTED
-from moldau.protocol.framing import Frame
 from moldau.protocol.messages.k01_fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -41,13 +35,12 @@ from moldau.protocol.messages.k01_fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from moldau.protocol.schema import RecordData
 from moldau.records.legacy import DownConversion
 from moldau.replication.delayed import DelayedFetch
 from moldau.replication.partition import Partition
 from moldau.replication.replica import Replica
 from moldau.requests import replica_fetch
-from moldau.requests.authorization import CLUSTER, CLUSTER_ACTION, READ, TOPIC, refused
+from moldau.requests.authorization import READ, TOPIC, refused
 from moldau.requests.context import RequestContext
 from moldau.requests.current_leaders import WRONG_LEADER, leader_endpoint, leader_of
 from moldau.requests.divergence import NO_DIVERGENCE, diverging_epoch
@@ -126,42 +119,10 @@ async def _in_turns(fetch: "_Fetch", max_wait_ms: int, version: int) -> FetchRes
     return await fetch.answer_in_turns(turns)
 
 
-def repeats(context: RequestContext, respond: Respond) -> "FetchRepeats | None":
-    """What serves the requests of one connection that are like those before."""
-    return FetchRepeats(context, respond) if context.api_version >= CONSUMER_FETCH_VERSION_MIN else None
-
-
-class FetchRepeats:
-    """Those of a follower, or those of a consumer, as the first one shows."""
-
-    __slots__ = ("_context", "_respond", "_those")
-
-    def __init__(self, context: RequestContext, respond: Respond) -> None:
-        self._context = context
-        self._respond = respond
-        self._those: ReplicaRepeats | ConsumerRepeats | None = None
-
-    def serve(self, frame: Frame) -> bytes | list[RecordData] | PendingAnswer | None:
-        """The answer; None: this is for the handler."""
-        return None if self._those is None else self._those.serve(frame)
-
-    def may_repeat(self, request: FetchRequest) -> bool:
-        is_follower = request.replica_state.replica_id >= 0
-        return self._those is None and (not is_follower or self._context.api_version == REPLICA_FETCH_VERSION)
-
-    def learn(self, frame: Frame, request: FetchRequest, _: object) -> None:
-        """Remember the header, and whose it is."""
-        if request.replica_state.replica_id >= 0:
-            if self._context.may(CLUSTER_ACTION, CLUSTER):
-                self._those = ReplicaRepeats(self._context, frame)
-        else:
-            self._those = ConsumerRepeats(self._context, self._respond, _told, frame)
-
-
-def _told(
+def answer_now(
     request: FetchRequest, context: RequestContext, session: FetchSession | None, wanted: Wanted
 ) -> FetchResponse:
-    """What there is to tell now of one partition."""
+    """The answer to a request for one partition whose time has come."""
     fetch = _Fetch(request, context, Plan(session, [wanted], incremental=session is not None))
     fetch.read()
     return fetch.answer()

@@ -14,6 +14,7 @@ from moldau.core.config import LONG_MAX
 from moldau.log.log import Log
 
 ACKS_ALL = -1
+NO_ACKS = 0
 
 Failed = frozenset[Log]
 """The logs whose sync failed."""

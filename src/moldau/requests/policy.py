@@ -1,16 +1,17 @@
 """What holds for every request before its handler is asked: who may do what, and who watches.
 
-The law: what was decided under one version of the policy holds only under it. Fast paths are tried when the version is
-the one under which they were learnt; that is the only question they ask. So whatever changes the policy (rights,
-quotas, somebody who watches) makes a new version.
+Whatever changes here turns or closes the gate of the fast paths, which ask for nothing else (`requests/gate.py`).
 """
 
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.requests.authorization import AllowEverything, Authorizer
+from moldau.requests.gate import Gate
 
 if TYPE_CHECKING:
     from moldau.requests.context import RequestContext
+
+WATCHED = "somebody watches"
 
 
 class Observer(Protocol):
@@ -27,10 +28,10 @@ class Observer(Protocol):
 class RequestPolicy:
     """One broker's."""
 
-    __slots__ = ("authorizer", "observer", "version")
+    __slots__ = ("authorizer", "gate", "observer")
 
     def __init__(self) -> None:
-        self.version = 0
+        self.gate = Gate()
         self.authorizer: Authorizer = AllowEverything()
         self.observer: Observer | None = None
 
@@ -40,8 +41,11 @@ class RequestPolicy:
 
     def observe_by(self, observer: Observer | None) -> None:
         self.observer = observer
-        self.changed()
+        if observer is None:
+            self.gate.open(WATCHED)
+        else:
+            self.gate.close(WATCHED)
 
     def changed(self) -> None:
-        """Forget what was learnt: the authorizer may say something else from now on."""
-        self.version += 1
+        """The authorizer may say something else from now on."""
+        self.gate.turn()

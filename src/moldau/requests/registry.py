@@ -8,12 +8,11 @@ import os
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from moldau.protocol.apis import find
-from moldau.protocol.framing import Frame
 from moldau.protocol.messages.k18_api_versions import ApiVersion, ApiVersionsResponse
-from moldau.protocol.schema import Message, RecordData
+from moldau.protocol.schema import Message
 from moldau.requests.context import RequestContext
 from moldau.requests.pending import PendingAnswer
 from moldau.requests.pieces import Pieces
@@ -22,24 +21,6 @@ Handler = Callable[[Any, RequestContext], Message | PendingAnswer | None]
 """None: the client wants no answer (acks=0)."""
 
 _HANDLERS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "handlers")
-
-Respond = Callable[[int, Message], list[RecordData]]
-
-
-class Repeats(Protocol):
-    """Serves requests that are like earlier ones of the same connection, and learns which are."""
-
-    def serve(self, frame: Frame) -> bytes | list[RecordData] | PendingAnswer | None:
-        """The answer, be it to come; None: this is for the handler. Nothing of the frame is kept."""
-        ...
-
-    def may_repeat(self, request: Any) -> bool:
-        """Whether requests like this one can be served here."""
-        ...
-
-    def learn(self, frame: Frame, request: Any, response: Any) -> None:
-        """A request that may repeat, which the handler has served."""
-        ...
 
 
 @cache
@@ -59,16 +40,6 @@ def handler(key: int) -> Handler:
     """The function that answers requests of this key."""
     handle: Handler = importlib.import_module(f"moldau.handlers.{modules()[key]}").handle
     return handle
-
-
-MakeRepeats = Callable[[RequestContext, Respond], Repeats | None]
-
-
-def repeats(key: int) -> MakeRepeats | None:
-    """What makes the server of a connection's repeated requests, where the key has one."""
-    make: MakeRepeats | None
-    make = getattr(importlib.import_module(f"moldau.handlers.{modules()[key]}"), "repeats", None)
-    return make
 
 
 def pieces(key: int, version: int) -> Pieces | None:

@@ -14,7 +14,7 @@ to the log's end.
   exceeded.
 - 12+: a diverging epoch is told.
 
-`replica_repeats` serves nearly all of these requests, with what is here, from bytes to bytes.
+`fastpath/replica_fetch.py` serves nearly all of these requests, with what is here, from bytes to bytes.
 """
 
 from asyncio import Future
@@ -25,6 +25,7 @@ from moldau.core.config import parse_list
 from moldau.core.files import FileRegion
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.fetch_values import FETCH_BY_TOPIC_ID, FIRST_EPOCH
+from moldau.protocol.follower_fetch import AskedPosition, Told
 from moldau.protocol.messages.k01_fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -42,9 +43,6 @@ from moldau.requests.replica_sessions import Followed, Key, ReplicaSession
 
 LEADER_THROTTLED = "leader.replication.throttled.replicas"
 
-Position = tuple[int, int, int, int, int, int]
-"""Partition, leader epoch, fetch offset, last fetched epoch, log start offset, bytes at most: the order on the wire."""
-
 
 class Sender(NamedTuple):
     """Which start of which broker asks."""
@@ -59,17 +57,6 @@ class Limits(NamedTuple):
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
-
-
-class Told(NamedTuple):
-    """What an answer says of one partition."""
-
-    key: Key
-    error_code: int
-    high_watermark: int
-    log_start_offset: int
-    diverging: EpochEndOffset
-    records: FileRegion | None
 
 
 def handle(request: FetchRequest, context: RequestContext, sender: Sender) -> FetchResponse | PendingAnswer:
@@ -202,7 +189,7 @@ class ReplicaFetch:
 
     # What the follower says
 
-    def take(self, key: Key, position: Position) -> None:
+    def take(self, key: Key, position: AskedPosition) -> None:
         """Note where the follower is with one partition."""
         _, leader_epoch, offset, last_fetched_epoch, log_start, max_bytes = position
         try:
