@@ -15,6 +15,7 @@ from moldau.requests.pending import PendingAnswer
 from tests.broker.transports import Owner, Transport
 
 LATER, UNDECIDED, REFUSED, UNANSWERED = b"later", b"undecided", b"refused", b"unanswered"
+ENDING = b"ends the oldest that waits"
 
 
 class Echo:
@@ -29,6 +30,8 @@ class Echo:
         self.taken_up.append(request)
         if request == REFUSED:
             raise ProtocolError("no such request")
+        if request == ENDING:
+            self.waiting[0].complete([b"ended,"])
         if request == UNANSWERED:
             return None
         if request in (LATER, UNDECIDED):
@@ -113,6 +116,27 @@ def test_nothing_is_taken_up_before_the_request_ahead_of_it_is_decided(client: C
     client.echo.waiting[-1].complete([b"c"])
     assert b"".join(client.transport.writes) == b"ab1c23"
     assert client.read(b"4") == [b"4"]
+
+
+@pytest.mark.parametrize("behind", [(), (b"1", b"2"), (LATER, b"1"), (UNDECIDED, b"1")])
+def test_a_request_that_ends_an_earlier_one_is_answered_before_those_behind_it(
+    client: Client, behind: tuple[bytes, ...]
+) -> None:
+    """A follower's fetch ends the one before it, while it is being dispatched; others may wait behind it by then."""
+    client.read(LATER, UNDECIDED, ENDING, *behind)
+    client.echo.waiting[1].complete([b"decided,"])
+    assert client.echo.taken_up[:3] == [LATER, UNDECIDED, ENDING]
+    for pending in client.echo.waiting[2:]:
+        pending.complete([b"waited,"])
+    told = [b"waited," if each in (LATER, UNDECIDED) else each for each in behind]
+    assert b"".join(client.transport.writes) == b"ended,decided," + ENDING + b"".join(told)
+    assert client.read(b"3") == [b"3"]
+
+
+def test_a_request_may_end_an_earlier_one_where_nothing_waits_to_be_taken_up(client: Client) -> None:
+    assert client.read(LATER, b"1") == []
+    client.read(ENDING, b"2")
+    assert b"".join(client.transport.writes) == b"ended,1" + ENDING + b"2"
 
 
 def test_a_large_frame_behind_one_that_is_not_decided_waits_as_well(client: Client) -> None:

@@ -50,6 +50,7 @@ class Connection(asyncio.BufferedProtocol):
         "_frames",
         "_in_flight_max",
         "_inputs",
+        "_is_at_work",
         "_kept",
         "_kept_bytes",
         "_loop",
@@ -83,6 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frames: deque[Frame] = deque()  # read, and not taken up yet
         self._answers: deque[list[Chunk] | PendingAnswer] = deque()  # taken up, and not sent yet
         self._in_flight_max = REQUESTS_IN_FLIGHT_MAX  # 0 while the last one is not decided
+        self._is_at_work = False  # a request is being dispatched, which may end an earlier one
         self._reading_paused = False
         self._transport: asyncio.Transport
         self._sender: Sender
@@ -133,6 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         reader, answers, sender, position, end = self._reader, self._answers, self._sender, 0, len(data)
         ready: list[bytes] = []  # goes out in one write
         in_flight_max = 0 if self._frames else self._in_flight_max
+        self._is_at_work = True
         try:
             while position < end and sender.idle and len(answers) + len(ready) < in_flight_max:
                 stop = reader.whole(data, position)
@@ -154,7 +157,10 @@ class Connection(asyncio.BufferedProtocol):
                     self._answer(answer)
                     in_flight_max = self._in_flight_max
         finally:
+            self._is_at_work = False
             self._write(ready)
+            if answers:
+                self._send_ready()
         return position
 
     def _write(self, ready: list[bytes]) -> None:
@@ -222,7 +228,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Take up waiting requests while there is room, send what is ready, and read on or not accordingly."""
+        if self._is_at_work:
+            return
         frames = self._frames
+        self._is_at_work = True
         try:
             while frames and self._sender.idle and len(self._answers) < self._in_flight_max:
                 self._take_up()
@@ -231,6 +240,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             if bool(frames) != self._reading_paused:
                 self._read_on(not frames)
+        finally:
+            self._is_at_work = False
 
     def _take_up(self) -> None:
         """Work on as many waiting requests as there is room for; what is ready goes out in one write."""
@@ -247,6 +258,8 @@ class Connection(asyncio.BufferedProtocol):
                     ready += chunks
         if ready:
             self._sender.send(ready)
+        if answers:
+            self._send_ready()
 
     def _read_on(self, on: bool) -> None:
         if not self._transport.is_closing():
@@ -258,6 +271,8 @@ class Connection(asyncio.BufferedProtocol):
             self._in_flight_max = REQUESTS_IN_FLIGHT_MAX
         if pending.failed:
             self._transport.abort()
+        elif self._is_at_work:
+            return  # it was ended by the request that is being dispatched: nothing may pass that one
         elif self._answers and self._answers[0] is pending:
             self._send_ready()
             self._serve()
@@ -273,7 +288,8 @@ class Connection(asyncio.BufferedProtocol):
                 break
             ready += chunks
             answers.popleft()
-        self._sender.send(ready)
+        if ready:
+            self._sender.send(ready)
 
     def _refuse(self, error: ProtocolError) -> None:
         log.warning("closing the connection of %s: %s", self.peer, error)
