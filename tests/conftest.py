@@ -1,6 +1,8 @@
 """Fixtures of every layer's tests. The `moldau_broker` fixture is the package's own (`moldau.testing.plugin`)."""
 
+import os
 from collections.abc import Iterator
+from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,3 +69,11 @@ def clients(_session_clients: "Clients") -> "Iterator[Clients]":
     """Real clients by name: `clients.connect("java-4.3.1", broker.bootstrap)`; closed when the test ends."""
     yield _session_clients
     _session_clients.close_clients()
+
+
+@pytest.fixture
+def seeded() -> Random:
+    """Dice whose seed is printed with a failure; MOLDAU_SEED throws them again."""
+    seed = int(os.environ.get("MOLDAU_SEED", SystemRandom().randrange(1 << 32)))
+    print(f"MOLDAU_SEED={seed}")  # noqa: T201  pytest shows it when the test fails
+    return Random(seed)

@@ -1,10 +1,9 @@
 """A broker without sockets: real metadata, real logs in memory, and requests that go through the codec both ways."""
 
 import asyncio
-import os
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from random import Random, SystemRandom
+from random import Random
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from moldau.core.clock import ManualClock
 from moldau.core.dynamic_config import DynamicConfig
 from moldau.core.ids import BrokerId
 from moldau.core.memory_files import MemoryFiles
+from moldau.core.scheduler import Scheduler
 from moldau.core.topic_config import TopicConfig
 from moldau.log.log import Log
 from moldau.log.manager import LogManager
@@ -49,7 +49,13 @@ NEWEST_PRODUCE = 13
 class World:
     """One broker with an empty cluster of its own."""
 
-    def __init__(self, properties: Mapping[str, str], directories: Sequence[str] = ("/data",)) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        directories: Sequence[str] = ("/data",),
+        scheduler: Scheduler | None = None,
+    ) -> None:
+        """Without a `scheduler` what waits does so in real time."""
         self.runner = asyncio.Runner()
         self.clock = ManualClock()
         self.files = MemoryFiles()
@@ -64,7 +70,7 @@ class World:
             broker_id=BROKER_ID,
             dynamic_config=DynamicConfig(config),
             clock=self.clock,
-            scheduler=self.runner.get_loop(),
+            scheduler=scheduler or self.runner.get_loop(),
             metadata=self.metadata,
             replicas=Replicas(self.metadata),
             logs=logs,
@@ -173,11 +179,3 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     made = World(marker.args[0] if marker is not None else {})
     yield made
     made.close()
-
-
-@pytest.fixture
-def seeded() -> Random:
-    """Dice whose seed is printed with a failure; MOLDAU_SEED throws them again."""
-    seed = int(os.environ.get("MOLDAU_SEED", SystemRandom().randrange(1 << 32)))
-    print(f"MOLDAU_SEED={seed}")  # noqa: T201  pytest shows it when the test fails
-    return Random(seed)

@@ -1,10 +1,9 @@
 """The short way of an append and the long one: the same batches leave the same log behind, and the same errors."""
 
-import os
 import struct
 from collections.abc import Callable
 from dataclasses import replace
-from random import Random, SystemRandom
+from random import Random
 
 import pytest
 
@@ -41,14 +40,6 @@ CONFIGS = {
     "compacted": replace(small_segments(1 << 20), cleanup_policy=frozenset({"compact"})),
     "own codec": replace(small_segments(1 << 20), compression_type="lz4"),
 }
-
-
-@pytest.fixture
-def seeded() -> Random:
-    """Dice whose seed is printed with a failure; MOLDAU_SEED throws them again."""
-    seed = int(os.environ.get("MOLDAU_SEED", SystemRandom().randrange(1 << 32)))
-    print(f"MOLDAU_SEED={seed}")  # noqa: T201  pytest shows it when the test fails
-    return Random(seed)
 
 
 class Way:

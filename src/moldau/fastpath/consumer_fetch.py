@@ -117,6 +117,7 @@ class ConsumerRepeats:
             or (topic not in self._allowed and not self._is_allowed(topic, partition))
             or leader_epoch not in (UNKNOWN, partition.leader_epoch)
             or last_epoch not in (UNKNOWN, partition.log.leader_epochs.latest)
+            or partition.log.failure is not None
             or not partition.log.log_start_offset <= offset <= partition.high_watermark
         ):
             return None
@@ -142,7 +143,7 @@ class ConsumerRepeats:
         services = self._context.services
         if session is not None:
             self._sessions.go_on(session, services.clock.monotonic_ms())
-        limit = min(max_bytes, wanted.max_bytes, services.config.int("fetch.max.bytes"))
+        limit = min(max_bytes, services.config.int("fetch.max.bytes"))
         return ConsumerFetch(self, frame, partition, session, wanted, isolation_level == READ_COMMITTED, limit)
 
     def find(self, topic: TopicKey, index: int) -> Replica | None:
@@ -245,9 +246,9 @@ class ConsumerFetch(PendingAnswer):
         return self._repeats.whole(self._frame, self._session, self._wanted)
 
     def _read(self) -> FileRegion | None:
-        return self._partition.read(
-            self._wanted.fetch_offset, self._limit, committed=self._is_committed, min_one_batch=True
-        )
+        wanted = self._wanted  # which another request of the session may have changed, as it may for the handler
+        limit = min(self._limit, wanted.max_bytes)
+        return self._partition.read(wanted.fetch_offset, limit, committed=self._is_committed, min_one_batch=True)
 
     def _tell(self, region: FileRegion | None) -> list[RecordData]:
         """The answer with these records."""

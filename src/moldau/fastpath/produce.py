@@ -86,7 +86,17 @@ class Known(NamedTuple):
 class Uncommitted(PendingAnswer):
     """An answer that waits until its batches are committed and synced."""
 
-    __slots__ = ("_correlation_id", "_left", "_outcomes", "_repeats", "_syncing", "_targets", "deadline", "known")
+    __slots__ = (
+        "_correlation_id",
+        "_left",
+        "_log_starts",
+        "_outcomes",
+        "_repeats",
+        "_syncing",
+        "_targets",
+        "deadline",
+        "known",
+    )
 
     def __init__(
         self,
@@ -95,6 +105,7 @@ class Uncommitted(PendingAnswer):
         correlation_id: int,
         targets: list[Target],
         outcomes: list[Outcome],
+        log_starts: list[int],
         deadline: float,
     ) -> None:
         super().__init__()
@@ -103,6 +114,7 @@ class Uncommitted(PendingAnswer):
         self._correlation_id = correlation_id
         self._targets = targets
         self._outcomes = outcomes
+        self._log_starts = log_starts
         self._left = 0  # partitions that are not committed
         self._syncing: asyncio.Future[frozenset[Log]] | None = None
         self.deadline = deadline
@@ -132,6 +144,11 @@ class Uncommitted(PendingAnswer):
             self._fail(lost, ErrorCode.KAFKA_STORAGE_ERROR)
         self._complete_if_safe()
 
+    def cancel(self) -> None:
+        super().cancel()
+        for partition, _ in _awaited(self._targets, self._outcomes):
+            partition.forget(self)
+
     def time_is_up(self) -> None:
         """For the other replicas; this disk answers, or fails."""
         late = [partition for partition, _ in _awaited(self._targets, self._outcomes)]
@@ -144,12 +161,12 @@ class Uncommitted(PendingAnswer):
     def _fail(self, partitions: Sequence[Partition], error: ErrorCode) -> None:
         for position, (_, lane, _, _) in enumerate(self._targets):
             if lane.partition in partitions and isinstance(self._outcomes[position], AppendResult):
-                self._outcomes[position] = ApiError(error, "it is in the log, and was not committed")
+                self._outcomes[position] = ApiError(error)  # it is in the log, and not committed
 
     def _complete_if_safe(self) -> None:
         if self._left or self._syncing is not None:
             return
-        answer = self._repeats.answer(self.known, self._correlation_id, self._targets, self._outcomes)
+        answer = self._repeats.answer(self.known, self._correlation_id, self._targets, self._outcomes, self._log_starts)
         self.complete([answer])
 
 
@@ -289,9 +306,10 @@ class ProduceRepeats:
         """The answer to batches that all have an outcome."""
         awaited = _awaited(targets, outcomes) if known.acks == ACKS_ALL else []
         syncing = self._sync(targets, outcomes) if known.is_synced else None
+        log_starts = [lane.log.log_start_offset for _, lane, _, _ in targets]
         if not awaited and syncing is None:
-            return self.answer(known, correlation_id, targets, outcomes)
-        uncommitted = self._when_committed(known, correlation_id, targets, outcomes)
+            return self.answer(known, correlation_id, targets, outcomes, log_starts)
+        uncommitted = self._when_committed(known, correlation_id, targets, outcomes, log_starts)
         uncommitted.wait(awaited, syncing)
         return uncommitted
 
@@ -303,24 +321,26 @@ class ProduceRepeats:
         ]
         return self._context.services.durability.when_durable(written, ACKS_ALL)
 
-    def answer(self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome]) -> bytes:
-        """The whole answer."""
+    def answer(
+        self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome], log_starts: list[int]
+    ) -> bytes:
+        """The whole answer. The logs began at `log_starts` when the batches were appended."""
         size = known.answer_bytes + len(targets) * PRODUCE_RESULT_BYTES
         parts = [pack_size_and_correlation_id(size, correlation_id), known.answer_head, _counts[len(targets)]]
-        for (index, lane, _, _), outcome in zip(targets, outcomes, strict=True):
+        for (index, _, _, _), outcome, log_start in zip(targets, outcomes, log_starts, strict=True):
             if isinstance(outcome, ApiError):
-                return self._answer_with_errors(known, correlation_id, targets, outcomes)
+                return self._answer_with_errors(known, correlation_id, targets, outcomes, log_starts)
             base_offset, _, append_time, _ = outcome
-            parts.append(pack_result(index, 0, base_offset, append_time, lane.log.log_start_offset, END_OF_RESULT))
+            parts.append(pack_result(index, 0, base_offset, append_time, log_start, END_OF_RESULT))
         parts.append(known.answer_tail)
         return b"".join(parts)
 
     def _answer_with_errors(
-        self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome]
+        self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome], log_starts: list[int]
     ) -> bytes:
         results = [
-            refusal(index, outcome) if isinstance(outcome, ApiError) else accepted(index, outcome, lane.partition)
-            for (index, lane, _, _), outcome in zip(targets, outcomes, strict=True)
+            refusal(index, outcome) if isinstance(outcome, ApiError) else accepted(index, outcome, log_start)
+            for (index, _, _, _), outcome, log_start in zip(targets, outcomes, log_starts, strict=True)
         ]
         topic = TopicProduceResponse(name=known.name, topic_id=known.topic_id, partition_responses=results)
         return self._encode(correlation_id, with_leaders(ProduceResponse(responses=[topic]), self._context))
@@ -330,14 +350,14 @@ class ProduceRepeats:
         return b"".join(chunk for chunk in self._respond(correlation_id, response) if isinstance(chunk, bytes))
 
     def _when_committed(
-        self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome]
+        self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome], log_starts: list[int]
     ) -> Uncommitted:
         """The answer once every in-sync replica has the batches, or the time is up."""
         waiting = self._waiting
         while waiting and waiting[0].chunks is not None:
             waiting.popleft()
         deadline = self._scheduler.time() + known.timeout_ms / 1000
-        uncommitted = Uncommitted(self, known, correlation_id, targets, outcomes, deadline)
+        uncommitted = Uncommitted(self, known, correlation_id, targets, outcomes, log_starts, deadline)
         waiting.append(uncommitted)
         if self._timer is None:
             self._timer = self._scheduler.call_at(deadline, self._check_time)

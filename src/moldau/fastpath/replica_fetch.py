@@ -36,11 +36,12 @@ class ReplicaRepeats:
         position = body_position + fetch_start.size
         if end_position <= position:
             return None
-        *begins, replica_id, broker_epoch, _ = follower_end.unpack_from(frame, end_position)
+        *begins, replica_id, broker_epoch, tags = follower_end.unpack_from(frame, end_position)
         max_wait_ms, min_bytes, max_bytes, _, session_id, epoch = fetch_start.unpack_from(frame, body_position)
         session = self._sessions.of(replica_id)
         if (
             tuple(begins) != FOLLOWER_END_BEGINS
+            or tags
             or session is None
             or (session.id, session.epoch, session.broker_epoch) != (session_id, epoch, broker_epoch)
         ):

@@ -176,7 +176,7 @@ class _Writing:
                 results.append(refusal(data.index, error))
             else:
                 self._note(partition, appended)
-                results.append(accepted(data.index, appended, partition))
+                results.append(accepted(data.index, appended, partition.log.log_start_offset))
 
     def _note(self, partition: Partition, appended: AppendResult) -> None:
         self._written.partitions.append(partition)

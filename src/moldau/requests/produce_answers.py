@@ -11,7 +11,6 @@ from moldau.protocol.messages.k00_produce import (
     TopicProduceResponse,
 )
 from moldau.records.validate import InvalidRecordsError
-from moldau.replication.partition import Partition
 from moldau.requests.context import RequestContext
 from moldau.requests.current_leaders import WRONG_LEADER, leader_endpoint, leader_of
 
@@ -19,13 +18,13 @@ PRODUCE_TELLS_LEADERS = 10  # KIP-951
 PRODUCE_BY_TOPIC_ID = 13  # KIP-516
 
 
-def accepted(index: int, appended: AppendResult, partition: Partition) -> PartitionProduceResponse:
-    """The batch is in the log."""
+def accepted(index: int, appended: AppendResult, log_start_offset: int) -> PartitionProduceResponse:
+    """The batch is in the log, which began there at that time."""
     return PartitionProduceResponse(
         index=index,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.log_append_time,
-        log_start_offset=partition.log.log_start_offset,
+        log_start_offset=log_start_offset,
     )
 
 

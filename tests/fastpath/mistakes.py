@@ -1,0 +1,56 @@
+"""Mistakes that are planted into the fast paths, each by another text in place of one that the source has."""
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pytest
+
+from moldau.broker.dispatch import Dispatcher
+from moldau.fastpath.consumer_fetch import ConsumerFetch, ConsumerRepeats
+from moldau.fastpath.replica_fetch import ReplicaRepeats
+from moldau.replication.lane import Lane
+
+
+class Mistake(NamedTuple):
+    """Each right text stands in the source of `method` once, or the mistake must be planted elsewhere."""
+
+    owner: type
+    method: str
+    changes: Mapping[str, str]
+    """What is right, and what is wrong in its place."""
+
+    def plant(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        source = textwrap.dedent(inspect.getsource(getattr(self.owner, self.method)))
+        for right, wrong in self.changes.items():
+            assert source.count(right) == 1, f"{right!r} is not in {self.owner.__name__}.{self.method} any more"
+            source = source.replace(right, wrong)
+        scope = dict(vars(sys.modules[self.owner.__module__]))
+        exec(source.replace("super()", f"super({self.owner.__name__}, self)"), scope)
+        monkeypatch.setattr(self.owner, self.method, scope[self.method])
+
+
+MISTAKES = {
+    "the epoch of a producer is not checked": Mistake(
+        Lane, "append", {"entry is None or entry.epoch != producer_epoch": "entry is None"}
+    ),
+    "the epoch of a consumer's leader is not checked": Mistake(
+        ConsumerRepeats, "_readable", {"leader_epoch not in (UNKNOWN, partition.leader_epoch)": "False"}
+    ),
+    "the size limit is not checked": Mistake(
+        Lane, "append", {"BATCH_HEADER_BYTES <= size <= self._bytes_max": "self._bytes_max > 0"}
+    ),
+    "the sequence is not checked": Mistake(Lane, "append", {"kept[LAST_SEQUENCE] + 1 != sequence": "False"}),
+    "a batch is taken after a change of leadership": Mistake(
+        Lane, "close", {"self.is_open = False": "pass", "self._bytes_max = -1": "pass"}
+    ),
+    "a waiting consumer is served after a change of leadership": Mistake(
+        ConsumerFetch, "_answer_now", {"if not is_same or": "if not is_same and"}
+    ),
+    "the gate is not asked": Mistake(Dispatcher, "dispatch", {"known.gate_version != self._gate.version": "False"}),
+    "the session of a follower is not checked": Mistake(
+        ReplicaRepeats, "serve", {"(session.id, session.epoch, session.broker_epoch) != (": "() == ("}
+    ),
+}
