@@ -4,6 +4,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Mapping
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -11,13 +12,15 @@ import pytest
 from moldau.broker.dispatch import Dispatcher
 from moldau.fastpath.consumer_fetch import ConsumerFetch, ConsumerRepeats
 from moldau.fastpath.replica_fetch import ReplicaRepeats
+from moldau.log import plain_append
+from moldau.replication import lane
 from moldau.replication.lane import Lane
 
 
 class Mistake(NamedTuple):
     """Each right text stands in the source of `method` once, or the mistake must be planted elsewhere."""
 
-    owner: type
+    owner: type | ModuleType
     method: str
     changes: Mapping[str, str]
     """What is right, and what is wrong in its place."""
@@ -27,14 +30,15 @@ class Mistake(NamedTuple):
         for right, wrong in self.changes.items():
             assert source.count(right) == 1, f"{right!r} is not in {self.owner.__name__}.{self.method} any more"
             source = source.replace(right, wrong)
-        scope = dict(vars(sys.modules[self.owner.__module__]))
-        exec(source.replace("super()", f"super({self.owner.__name__}, self)"), scope)
+        home = self.owner if isinstance(self.owner, ModuleType) else sys.modules[self.owner.__module__]
+        scope = {**vars(home), **vars(plain_append)}
+        exec(source, scope)
         monkeypatch.setattr(self.owner, self.method, scope[self.method])
 
 
 MISTAKES = {
     "the epoch of a producer is not checked": Mistake(
-        Lane, "append", {"entry is None or entry.epoch != producer_epoch": "entry is None"}
+        lane, "append_plain", {"entry is None or entry.epoch != producer_epoch": "entry is None"}
     ),
     "the epoch of a consumer's leader is not checked": Mistake(
         ConsumerRepeats, "_readable", {"leader_epoch not in (UNKNOWN, partition.leader_epoch)": "False"}
@@ -42,7 +46,7 @@ MISTAKES = {
     "the size limit is not checked": Mistake(
         Lane, "append", {"BATCH_HEADER_BYTES <= size <= self._bytes_max": "self._bytes_max > 0"}
     ),
-    "the sequence is not checked": Mistake(Lane, "append", {"kept[LAST_SEQUENCE] + 1 != sequence": "False"}),
+    "the sequence is not checked": Mistake(lane, "append_plain", {"kept[LAST_SEQUENCE] + 1 != sequence": "False"}),
     "a batch is taken after a change of leadership": Mistake(
         Lane, "close", {"self.is_open = False": "pass", "self._bytes_max = -1": "pass"}
     ),

@@ -229,7 +229,7 @@ class ProduceRepeats:
         size = known.answer_bytes + len(targets) * PRODUCE_RESULT_BYTES
         parts = [pack_size_and_correlation_id(size, correlation_id), known.answer_head, _counts[len(targets)]]
         offsets: list[int] = []
-        is_committed = True
+        is_committed, awaits_commit = True, known.acks == ACKS_ALL
         failed: ApiError | None = None
         try:
             for index, lane, start, stop in targets:
@@ -238,13 +238,13 @@ class ProduceRepeats:
                     break
                 offsets.append(offset)
                 parts.append(pack_result(index, 0, offset, NO_TIMESTAMP, lane.log.log_start_offset, END_OF_RESULT))
-                if lane.partition.high_watermark <= offset:
+                if awaits_commit and lane.partition.high_watermark <= offset:
                     is_committed = False
         except ApiError as error:
             failed = error  # its batch may carry an offset by now: no other way would take it
         except InvariantError as error:
             failed = lane.log.stop(error)
-        if len(offsets) == len(targets) and (known.acks != ACKS_ALL or (is_committed and not known.is_synced)):
+        if len(offsets) == len(targets) and (not awaits_commit or (is_committed and not known.is_synced)):
             parts.append(known.answer_tail)
             return b"".join(parts)
         outcomes: list[Outcome] = [

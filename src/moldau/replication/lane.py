@@ -1,25 +1,17 @@
 """The short way into a partition: one plain batch of a producer whose last batch is known, into a segment with room.
 
 The law: it leaves log and partition as `Partition.append` would, or does not touch them. What is not plain is not
-refused here either: whoever asks goes the long way then, which knows why. It is one function because nearly every
-batch comes this way, and half of what an append cost were the calls between small ones.
+refused here either: whoever asks goes the long way then, which knows why. It is few functions because nearly every
+batch comes this way, and half of what an append cost were the calls between small ones. A lane is a part of its
+partition: it knows the partition's rules and its high watermark, and nothing of the log, whose segments and producers
+are the business of `log/plain_append.py`.
 """
 
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from moldau.log.producers import KEPT_BEFORE_MAX, LAST_SEQUENCE
-from moldau.log.segment import UNSETTLED_MAX
-from moldau.records.batch import (
-    BATCH_HEADER_BYTES,
-    BODY_START,
-    CRC_START,
-    LOG_OVERHEAD,
-    MAGIC_V2,
-    SEQUENCE_MASK,
-    stamp,
-    stamp_into,
-)
+from moldau.log.plain_append import append_plain
+from moldau.records.batch import BATCH_HEADER_BYTES, CRC_START, LOG_OVERHEAD, MAGIC_V2
 from moldau.records.compression import Codec
 from moldau.records.crc import crc32c
 from moldau.records.validate import COMPRESSED_RECORDS_MAX, RECORD_BYTES_MIN, AppendRules
@@ -29,6 +21,9 @@ if TYPE_CHECKING:
 
 _PLAIN_ATTRIBUTES_MAX = int(Codec.ZSTD)
 """A codec, and nothing else: no transaction, no marker, the producer's own time."""
+
+_CHECK_BITS = 6
+"""Invariants are checked with each batch that brings the offsets past another multiple of 64."""
 
 _unpack_header = Struct(">qi4xBIHIqqqhii").unpack_from
 """Without the leader epoch. What must not be negative is read as if it could not be: then it is too large."""
@@ -41,9 +36,7 @@ class Lane:
         "_after_max_ms",
         "_before_max_ms",
         "_bytes_max",
-        "_config",
         "_leader_epoch",
-        "_segments",
         "is_open",
         "log",
         "partition",
@@ -54,8 +47,6 @@ class Lane:
         self.partition = partition
         self.log = partition.log
         self.is_open = is_open
-        self._segments = partition.log.segments
-        self._config = partition.log.config
         self._leader_epoch = partition.leader_epoch
         self._bytes_max = rules.max_message_bytes if is_open and rules.is_stored_as_sent else -1
         self._before_max_ms = rules.timestamp_before_max_ms
@@ -79,13 +70,8 @@ class Lane:
             sent_offset, length, magic, crc, attributes, delta, base_timestamp, timestamp,
             producer_id, producer_epoch, sequence, count,
         ) = _unpack_header(frame, start)  # fmt: skip  # the order of the bytes
-        log, segment = self.log, self._segments.active
-        file, base_offset = segment.open_file, log.log_end_offset
-        config, size_max, offset_max, timestamp_max = segment.room
-        last_offset = base_offset + delta
         if (
-            file is None
-            or length + LOG_OVERHEAD != size
+            length + LOG_OVERHEAD != size
             or magic != MAGIC_V2
             or sent_offset
             or delta + 1 != count
@@ -93,49 +79,22 @@ class Lane:
             or attributes > _PLAIN_ATTRIBUTES_MAX
             or timestamp - now_ms > self._after_max_ms
             or now_ms - base_timestamp > self._before_max_ms
-            or config is not self._config
-            or segment.size + size > size_max
-            or last_offset > offset_max
-            or timestamp > timestamp_max
-            or log.failure is not None
             or crc32c(frame[start + CRC_START : stop]) != crc
         ):
             return None
-        entry = None
-        if producer_id >= 0:
-            entry = log.producers.by_id.get(producer_id)
-            if entry is None or entry.epoch != producer_epoch:
-                return None
-            kept = entry.kept
-            if not kept or kept[LAST_SEQUENCE] + 1 != sequence:
-                return None
-        try:
-            if frame.readonly:
-                chunks = (stamp(base_offset, length, self._leader_epoch), frame[start + BODY_START : stop])
-                position = file.append(chunks, size)
-            else:
-                stamp_into(frame, start, base_offset, length, self._leader_epoch)
-                position = file.append_one(frame[start:stop], size)
-        except OSError as error:
-            raise log.io_error(error) from error
-        segment.size = position + size
-        unsettled = segment.unsettled
-        unsettled.append((base_offset, last_offset, timestamp, position, size))
-        log.log_end_offset = end = last_offset + 1
-        if entry is not None:
-            last_sequence = (sequence + delta) & SEQUENCE_MASK
-            entry.kept = (*kept[-KEPT_BEFORE_MAX:], last_sequence, last_offset, delta, timestamp)
-            entry.rows = None
-            entry.last_timestamp = timestamp
-            entry.last_seen_ms = now_ms
-        partition = self.partition
+        base_offset = append_plain(
+            self.log, frame, start, stop, length, self._leader_epoch, delta, timestamp,
+            producer_id, producer_epoch, sequence, now_ms,
+        )  # fmt: skip  # that of the signature
+        if base_offset is None:
+            return None
+        partition, end = self.partition, base_offset + delta + 1
         if not partition.sole:
             partition.replicated_append(end, size)
         elif partition.waiters or partition.high_watermark > base_offset:  # the latter must not be, and is told there
             partition.advance_high_watermark(end, size)
         else:
             partition.high_watermark = end
-        if len(unsettled) >= UNSETTLED_MAX:
-            segment.settle()
+        if (base_offset ^ end) >> _CHECK_BITS:
             partition.check()
         return base_offset
