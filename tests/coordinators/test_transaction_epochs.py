@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.coordinators.transactions.transaction import EPOCH_MAX, Producer
+from moldau.coordinators.transactions.transaction import PRODUCER_EPOCH_MAX, Producer
 from moldau.protocol.errors import ApiError, ErrorCode
 from tests.coordinators.transactions_driver import FAILED, ID, TIMEOUT_MS, Driver, code_of
 
@@ -149,7 +149,7 @@ any_steps = st.lists(st.sampled_from(STEPS), max_size=25)
 @settings(max_examples=300, deadline=None)
 @given(st.integers(32760, 32765), st.sampled_from((0, 2)), any_steps)
 def test_near_the_last_epoch_every_promise_is_kept(epoch: int, version: int, steps: list[str]) -> None:
-    play(Model(epoch, EPOCH_MAX, version), steps)
+    play(Model(epoch, PRODUCER_EPOCH_MAX, version), steps)
 
 
 @settings(max_examples=300, deadline=None)
@@ -161,7 +161,7 @@ def test_with_epochs_that_end_at_once_every_promise_is_kept(version: int, steps:
 @settings(max_examples=200, deadline=None)
 @given(any_steps)
 def test_what_is_decided_is_what_a_replay_of_the_log_gives(steps: list[str]) -> None:
-    model = Model(32764, EPOCH_MAX, 2)
+    model = Model(32764, PRODUCER_EPOCH_MAX, 2)
     for each in steps:
         model.step(each)
     before = model.driver.transaction()

@@ -11,7 +11,7 @@ from moldau.coordinators.timers import ManualTimers
 from moldau.coordinators.transactions.markers import Marker
 from moldau.coordinators.transactions.record_tables import TRANSACTION_RECORDS
 from moldau.coordinators.transactions.shard import TransactionShard
-from moldau.coordinators.transactions.transaction import EPOCH_MAX, Numbering, Producer, Transaction, record_of
+from moldau.coordinators.transactions.transaction import PRODUCER_EPOCH_MAX, Numbering, Producer, Transaction, record_of
 from moldau.coordinators.transactions.world import World
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import ManualClock
@@ -53,7 +53,7 @@ class SentDelivery:
 class Driver:
     """One coordinator over a log. `reload` is another broker that takes over with the same log."""
 
-    def __init__(self, *, transaction_version: int = 2, epoch_max: int = EPOCH_MAX, **properties: str) -> None:
+    def __init__(self, *, transaction_version: int = 2, epoch_max: int = PRODUCER_EPOCH_MAX, **properties: str) -> None:
         self.clock = ManualClock()
         self.log: list[tuple[bytes, bytes | None]] = []
         self.transaction_version = transaction_version

@@ -203,6 +203,7 @@ class Broker:
             groups=groups,
             durability=parts.durability,
             clock=parts.clock,
+            scheduler=parts.scheduler,
             dynamic_config=parts.dynamic_config,
         )
         self._to_release.callback(verifier.close)

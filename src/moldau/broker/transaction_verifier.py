@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from moldau.broker.parts import Parts
 from moldau.broker.peer import PeerClient, decode_answer
 from moldau.cluster.image import NO_LEADER, Endpoint
-from moldau.cluster.topic_names import TRANSACTIONS_TOPIC
 from moldau.coordinators.key_partition import partition_of
 from moldau.coordinators.promise import Promise
 from moldau.core.ids import TopicPartition
+from moldau.core.internal_topics import TRANSACTIONS_TOPIC
 from moldau.protocol.errors import ErrorCode, ProtocolError
 from moldau.protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

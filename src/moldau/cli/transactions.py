@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from moldau.cli.common import ToolError, client_properties, parser, run
 from moldau.cli.transaction_queries import (
-    READ_COMMITTED,
     READ_UNCOMMITTED,
     Filters,
     Marker,
@@ -31,6 +30,7 @@ from moldau.cli.transaction_queries import (
     write_abort_marker,
 )
 from moldau.cli.wire import WireCluster
+from moldau.protocol.fetch_values import READ_COMMITTED
 from moldau.protocol.messages.k61_describe_producers import ProducerState
 
 MAX_TRANSACTION_TIMEOUT_MINUTES = 15

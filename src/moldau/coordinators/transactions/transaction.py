@@ -32,7 +32,7 @@ from moldau.core.ids import NO_PRODUCER_ID, TopicPartition
 
 NO_EPOCH: Final = -1
 NO_TIME: Final = -1
-EPOCH_MAX: Final = 32767
+PRODUCER_EPOCH_MAX: Final = 32767
 
 FLEXIBLE_LOG: Final = 1
 EPOCH_BUMPS: Final = 2
@@ -54,7 +54,7 @@ class Numbering(NamedTuple):
     """Where epochs end, and where the next producer id comes from, which may raise ApiError. Tests end them early."""
 
     new_producer_id: Callable[[], int]
-    epoch_max: int = EPOCH_MAX
+    epoch_max: int = PRODUCER_EPOCH_MAX
 
     def is_exhausted(self, epoch: int) -> bool:
         """Whether a producer with this epoch gets no next one."""
@@ -141,7 +141,7 @@ def record_of(transactional_id: str, transaction: Transaction | None, transactio
     return CoordinatorRecord(key, value)
 
 
-def transaction_of(value: TransactionLogValue, epoch_max: int = EPOCH_MAX) -> Transaction:
+def transaction_of(value: TransactionLogValue, epoch_max: int = PRODUCER_EPOCH_MAX) -> Transaction:
     """The state that a record tells of, ours or Kafka's."""
     transaction = Transaction(
         producer_id=value.producer_id,
