@@ -39,7 +39,7 @@ AskedPosition = tuple[int, int, int, int, int, int]
 
 
 class Told(NamedTuple):
-    """What an answer says of one partition."""
+    """One partition, as an answer speaks of it."""
 
     key: tuple[str | bytes, int]
     error_code: int

@@ -10,10 +10,10 @@ from typing import Final
 from moldau.protocol.framing import SIZE_BYTES
 
 PRODUCE_VERSIONS: Final = range(9, 14)
-"""From KIP-482 on; older ones are laid out otherwise, and are rare."""
+"""Versions from KIP-482 on; older ones are laid out otherwise, and are rare."""
 
 CONSUMER_FETCH_VERSIONS: Final = range(15, 19)
-"""From KIP-903 on, in which who is a follower says so at the end, and everybody else is a consumer."""
+"""Versions from KIP-903 on, in which who is a follower says so at the end, and everybody else is a consumer."""
 
 FOLLOWER_FETCH_VERSIONS: Final = range(17, 18)
 """The one that our followers send."""
