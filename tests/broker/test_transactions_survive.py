@@ -3,8 +3,8 @@
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from moldau.cluster.topic_names import TRANSACTIONS_TOPIC
 from moldau.coordinators.key_partition import partition_of
+from moldau.core.internal_topics import TRANSACTIONS_TOPIC
 from moldau.testing import ClusterInThread
 from tests.broker.test_cluster_clients import QUICK, TIMEOUT_S, create
 
