@@ -97,7 +97,6 @@ OPENINGS = (
 BAD_OPENING = re.compile(rf"({'|'.join(OPENINGS)})\b(?!-)")
 LOOSE_WORDS = {
     "broker": "not rewritten yet",
-    "coordinators": "not rewritten yet",
     "fastpath": "not rewritten yet",
     "handlers": "not rewritten yet",
     "replication": "not rewritten yet",

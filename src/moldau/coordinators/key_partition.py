@@ -1,14 +1,14 @@
-"""Which partition of `__consumer_offsets` a group belongs to."""
+"""Partition of an internal topic to which a key (a group's id) belongs."""
 
 from functools import lru_cache
 from operator import mul
 from struct import unpack
 
 JAVA_INT_MIN = 0x80000000
-"""As an unsigned number."""
+"""Java's smallest int, as an unsigned number."""
 
 _POWERS = tuple(pow(31, exponent, 1 << 32) for exponent in range(63, -1, -1))
-"""What a character counts in the hash, by its distance from the end; longer ids are taken in parts."""
+"""Weight of a character in the hash, by its distance from the end; longer ids are taken in parts."""
 
 GROUPS_REMEMBERED = 8192
 """The hash costs more than a microsecond, and every request of a group needs it."""

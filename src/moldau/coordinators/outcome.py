@@ -1,4 +1,4 @@
-"""What a decision comes to: records to append, and what happens when they are committed.
+"""Outcome of a decision: records to append, and a callback for the moment at which they are committed.
 
 A state machine's method validates and returns this; it changes durable state only in `replay(record)`, which the
 runtime calls for each record, live and at restart alike.
@@ -30,8 +30,8 @@ class Outcome(NamedTuple):
 NOTHING = Outcome()
 
 Decision = tuple[Outcome, Promise[T]]
-"""What a request comes to. If the append failed and `on_committed` left the promise open, the request fails with
-that error (which `refused` of `services.groups.answer` is given)."""
+"""Outcome of a request, and the promise of its answer. If the append failed and `on_committed` left the promise open,
+the request fails with that error (which `refused` of `services.groups.answer` is given)."""
 
 
 def answered(value: T, records: Sequence[CoordinatorRecord] = ()) -> Decision[T]:

@@ -19,14 +19,14 @@ class Promise(Generic[T]):
 
     @classmethod
     def of(cls, value: T) -> "Promise[T]":
-        """One that is completed already."""
+        """A promise that is completed already."""
         promise = cls()
         promise.complete(value)
         return promise
 
     @property
     def value(self) -> T:
-        """What it was completed with; asked only when `done`."""
+        """Value with which it was completed; asked only when `done`."""
         if not self.done:
             raise LookupError("the promise is not completed yet")
         return cast(T, self._value)
@@ -56,7 +56,7 @@ class Promise(Generic[T]):
 
 
 def mapped(answer: T | Promise[T], change: Callable[[T], R]) -> R | Promise[R]:
-    """What `change` makes of an answer that is there, or of one to come."""
+    """Answer changed by `change`, now or when it is there."""
     return answer.mapped(change) if isinstance(answer, Promise) else change(answer)
 
 

@@ -16,7 +16,8 @@ _PREFIXES = tuple(number.to_bytes(PREFIX_BYTES, "big") for number in range(64))
 
 
 class RecordKey(Message):
-    """What a record is about. A decoded one is an object of a subclass: ask `isinstance`, or for `record_type`."""
+    """Key of a record: its subject. A decoded key is an object of a subclass: ask `isinstance`, or for
+    `record_type`."""
 
     record_type: ClassVar[int]
 
@@ -27,7 +28,7 @@ class RecordKey(Message):
 
 
 class RecordValue(Message):
-    """What became of it."""
+    """Value of a record: the new state of its subject."""
 
     written_version: ClassVar[int]
 

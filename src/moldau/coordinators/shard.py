@@ -1,4 +1,4 @@
-"""What a coordinator is to the runtime that keeps it: state over the records of one partition of an internal topic.
+"""Interface of a coordinator to its runtime: state over the records of one partition of an internal topic.
 
 The runtime (`broker.coordinator`, `broker.shard_runtime`) finds a shard by the hash of a key, reads its log when this
 broker comes to lead the partition, replays and appends what a decision returns, and answers when that is durable. The

@@ -47,7 +47,7 @@ class ManualTimers:
         self._timers.pop(key, None)
 
     def due_in_ms(self, key: str) -> int | None:
-        """How long until a timer runs, None if there is no such timer."""
+        """Time until a timer runs, None if there is no such timer."""
         timer = self._timers.get(key)
         return None if timer is None else timer.due_ms - self.now_ms
 

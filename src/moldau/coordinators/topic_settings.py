@@ -7,7 +7,7 @@ from moldau.cluster.image import BrokerInfo
 from moldau.protocol.errors import ApiError, ErrorCode
 
 COMPACTED: Mapping[str, str] = {"cleanup.policy": "compact", "compression.type": "producer"}
-"""Without compaction a coordinator would lose its state with the segments."""
+"""Configuration of a coordinator's topic: without compaction it would lose its state with the segments."""
 
 
 class TopicSettings(NamedTuple):
@@ -20,13 +20,13 @@ class TopicSettings(NamedTuple):
     there is no coordinator. Else there are as many replicas as there are brokers, so that a lone broker works."""
     configs: Mapping[str, str] = COMPACTED
     codec: int = 0
-    """How the batches are compressed that the coordinator writes."""
+    """Compression of the batches that the coordinator writes."""
     commit_timeout_ms: int = 5_000
-    """How long a write waits for the other replicas."""
+    """Longest time that a write waits for the other replicas."""
     load_step_bytes: int = 256 * 1024
-    """What is read and replayed in one turn of the event loop: about 10 ms."""
+    """Bytes that are read and replayed in one turn of the event loop: about 10 ms."""
     clean_up_interval_ms: int = 600_000
-    """How often the shards do their background work."""
+    """Time between two rounds of the shards' background work."""
 
     def replicas_among(self, brokers: Mapping[int, BrokerInfo]) -> int:
         """The replication factor where these brokers are there; raises COORDINATOR_NOT_AVAILABLE."""

@@ -1,4 +1,4 @@
-"""What a classic group tells its members and those who ask about it."""
+"""Answers of a classic group to its members and to tools that ask about it."""
 
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from moldau.protocol.messages.k15_describe_groups import DescribedGroup, Describ
 
 
 class GroupFacts(Protocol):
-    """What the answers are made of."""
+    """State of a group from which its answers are made."""
 
     group_id: str
     state: ClassicState

@@ -42,7 +42,8 @@ MEMBER_ID_IS_REQUIRED = 4  # KIP-394
 LEADER_MAY_SKIP_ASSIGNMENT = 9  # KIP-814
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""How long a first join may stay parked: its sender has no member id yet, so a lost one cannot be told otherwise."""
+"""Longest time that a first join may stay parked. Its sender has no member id yet, so a lost one is not noticed
+otherwise."""
 
 
 class ClassicGroup:
@@ -189,13 +190,13 @@ class ClassicGroup:
         self.end(ErrorCode.NOT_COORDINATOR)
 
     def on_migrated(self) -> None:
-        """It was a consumer group a moment ago: the members are told by their heartbeats to join."""
+        """Rebalance a group that was a consumer group a moment ago: heartbeats tell its members to join."""
         for member in self.members:
             self._watch(member)
         self._prepare_rebalance()
 
     def end(self, code: ErrorCode) -> None:
-        """It is gone from here; whoever waits gets `code`."""
+        """End the group on this broker; everybody who waits gets `code`."""
         for member in self.members:
             self._timers.cancel_session(member.member_id)
             member.refuse(code, member.member_id)

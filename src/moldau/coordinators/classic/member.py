@@ -49,7 +49,7 @@ class ClassicMember:
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = False
-        """Its first join is not answered yet, so it cannot send heartbeats."""
+        """True until its first join is answered; so long it cannot send heartbeats."""
         self.awaiting_join: Promise[JoinGroupResponse] | None = None
         self.awaiting_sync: Promise[SyncGroupResponse] | None = None
 
@@ -59,11 +59,12 @@ class ClassicMember:
 
     @property
     def is_excused(self) -> bool:
-        """While we owe it an answer it cannot send heartbeats, and the silence is not its fault."""
+        """Whether the member waits for an answer of ours: it cannot send heartbeats then, and its silence is not its
+        fault."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What it said of itself under a protocol; nothing if it does not know the protocol."""
+        """Metadata that the member gave for a protocol; empty if it does not know the protocol."""
         return next((protocol.metadata for protocol in self.protocols if protocol.name == protocol_name), b"")
 
     def vote(self, candidates: set[str]) -> str:

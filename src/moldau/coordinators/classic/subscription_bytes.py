@@ -1,4 +1,4 @@
-"""What consumers of a classic group tell each other inside the opaque bytes of joins and assignments.
+"""Subscriptions and assignments that consumers of a classic group exchange as opaque bytes in joins and syncs.
 
 A coordinator reads a subscription only to know the topics of a group (which offsets must not expire, which may not be
 deleted) and to migrate members to the consumer protocol. Later versions only add fields at the end.

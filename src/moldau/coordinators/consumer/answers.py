@@ -10,7 +10,7 @@ from moldau.protocol.messages import k69_consumer_group_describe as describe
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 NOT_ASKED = -(2**31)
-"""Of operations that a client may do (KIP-430)."""
+"""Value for "not asked" where a client may ask for its authorized operations (KIP-430)."""
 
 
 def assignment_told(held: Held) -> heartbeat.Assignment:
@@ -47,7 +47,7 @@ def _member(member: ConsumerMember, state: ConsumerState, image: ClusterImage) -
 
 
 def _all_held(member: ConsumerMember) -> dict[bytes, set[int]]:
-    """What is to be given up is still there, so tools see it."""
+    """Partitions that a member holds, with those that it still has to give up: tools see them too."""
     held: dict[bytes, set[int]] = {}
     for topic, partition in member.holds:
         held.setdefault(topic, set()).add(partition)

@@ -1,4 +1,4 @@
-"""Who should read what: the assignors that run on the broker (KIP-848).
+"""Assignors that run on the broker and decide which member reads which partition (KIP-848).
 
 Pure functions of the members' subscriptions, what they are meant to own so far, and the topics' sizes. The result
 depends on nothing else, in particular not on the order in which members came.
@@ -24,7 +24,7 @@ BALANCE_ROUNDS_MAX = 16
 
 
 class MemberSpec(NamedTuple):
-    """What an assignor knows of a member. `topics` are those of its subscription that exist."""
+    """Facts about a member for an assignor. `topics` are the subscribed topics that exist."""
 
     topics: frozenset[bytes]
     owned: Partitions
@@ -89,7 +89,7 @@ def assign_uniform(members: Members, partition_counts: Mapping[bytes, int]) -> G
 
 
 def _still_valid(member: MemberSpec, partition_counts: Mapping[bytes, int]) -> _Owned:
-    """What a member can keep: still subscribed, still there."""
+    """Partitions that a member can keep: it still subscribes to the topic, and the partition still exists."""
     kept = ((topic, partitions) for topic, partitions in member.owned.items() if topic in member.topics)
     return {topic: {each for each in partitions if each < partition_counts[topic]} for topic, partitions in kept}
 

@@ -181,7 +181,7 @@ def leave(group: "ConsumerGroup", request: LeaveGroupRequest) -> Decision[LeaveG
 
 
 def _leaving(group: "ConsumerGroup", identity: MemberIdentity) -> ConsumerMember:
-    """Of either protocol, as in Kafka: the admin client sends LeaveGroup to take members out of any consumer group.
+    """Member, of either protocol, that a LeaveGroup names: the admin client removes members of any group, as in Kafka.
 
     It names a static member by its instance id alone.
     """

@@ -140,7 +140,7 @@ class ConsumerGroup:
     def advance(
         self, draft: Draft, member: ConsumerMember, updated: ConsumerMember, owned: Iterable[tuple[bytes, int]] | None
     ) -> ConsumerMember:
-        """All that a sign of life sets going: epochs, target, and the member's next step."""
+        """Do all that a sign of life causes: write epochs and target, and take the member's next step."""
         if updated != member or member.member_id not in draft.state.members:
             draft.write(records.member_metadata(self.group_id, updated))
         changed = updated.subscribed_names != member.subscribed_names
@@ -378,7 +378,7 @@ class ConsumerGroup:
         draft.write(records.group_epoch(self.group_id, draft.state.epoch + 1, hashed))
 
     def downgrade(self, draft: Draft) -> None:
-        """Only members of the classic protocol are left: from here on it is a classic group."""
+        """Make it a classic group: only members of the classic protocol are left."""
         for member_id in draft.state.members:
             self._cancel_timers(member_id)
             draft.unwatched.add(member_id)
@@ -399,7 +399,7 @@ class ConsumerGroup:
             self._watch(JOIN, member, member.rebalance_timeout_ms)
 
     def watch_sync(self, member: ConsumerMember) -> None:
-        """It has joined, and should fetch its assignment next."""
+        """Expect a SyncGroup of a member that has joined."""
         self._unwatch(JOIN, member.member_id)
         self._asked_to_join.discard(member.member_id)
         self._watch(SYNC, member, member.rebalance_timeout_ms)
@@ -505,7 +505,7 @@ class ConsumerGroup:
         return OffsetExpiry(None)
 
     def keep_alive(self, member_id: str) -> None:
-        """Only heartbeats keep a member of this protocol alive."""
+        """Do nothing: only heartbeats keep a member of this protocol alive."""
 
     def validate_delete(self) -> None:
         if self.state_name != EMPTY:
@@ -532,13 +532,13 @@ class ConsumerGroup:
         raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {self.group_id} is not a classic group")
 
     def describe_consumer(self, operations: int = NOT_ASKED) -> DescribedConsumerGroup:
-        """For ConsumerGroupDescribe (key 69)."""
+        """Description for ConsumerGroupDescribe (key 69)."""
         assignor = self.state.preferred_assignor() or self.settings.assignors[0]
         return described(self.state, assignor, self.world.image(), operations)
 
 
 def validate_heartbeat(request: ConsumerGroupHeartbeatRequest, api_version: int, assignors: Iterable[str]) -> None:
-    """What can be said against a heartbeat without knowing the group."""
+    """Raise ApiError for a heartbeat that is wrong whatever the state of the group."""
     reason = _reason_to_refuse(request, api_version)
     if reason is not None:
         raise ApiError(ErrorCode.INVALID_REQUEST, reason)
@@ -579,7 +579,7 @@ def _reason_to_refuse_join(request: ConsumerGroupHeartbeatRequest) -> str | None
 
 
 def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> ConsumerMember:
-    """What a heartbeat leaves out has not changed."""
+    """Member as a heartbeat changes it; fields that the heartbeat leaves out stay."""
     names = request.subscribed_topic_names
     timeout_ms = request.rebalance_timeout_ms
     regex = member.subscribed_regex if request.subscribed_topic_regex is None else request.subscribed_topic_regex
@@ -597,7 +597,7 @@ def _updated(member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, cal
 
 
 def _target_due_ms(state: ConsumerState, settings: ConsumerSettings) -> int:
-    """From when on the group may get its next target."""
+    """Time from which on the group may get its next target."""
     if not state.assignment_timestamp_ms or not settings.assignment_interval_ms:
         return 0
     return state.assignment_timestamp_ms + settings.assignment_interval_ms

@@ -1,4 +1,4 @@
-"""How much matching of patterns the groups of a broker may do in a while."""
+"""Limit of the work that all groups of a broker may spend on matching patterns in an interval."""
 
 ALLOWANCE_MS = 100
 ALLOWED_WORK = 100_000
@@ -23,5 +23,5 @@ class MatchingAllowance:
         self._left -= work
 
     def next_in_ms(self, now_ms: int) -> int:
-        """How long until there is some again."""
+        """Time until the allowance is filled again."""
         return max(1, self._filled_ms + ALLOWANCE_MS - now_ms)

@@ -29,13 +29,13 @@ NEVER = 2**31
 
 
 class MemberState(IntEnum):
-    """How far a member has come; the numbers are those of Kafka's records."""
+    """Progress of a member towards its target; the numbers are those in Kafka's records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It must give something up before it may go on."""
+    """Has to give up partitions before it may go on."""
     UNRELEASED_PARTITIONS = 2
-    """It waits for partitions that another member still holds."""
+    """Waits for partitions that another member still holds."""
     UNKNOWN = 127
 
 
@@ -45,8 +45,8 @@ TRANSITIONS: Mapping[MemberState, frozenset[MemberState]] = {
     state: frozenset((MemberState.STABLE, MemberState.UNREVOKED_PARTITIONS, MemberState.UNRELEASED_PARTITIONS))
     for state in MemberState
 }
-"""From every state each of the three known ones can follow: a new target may come at any time. A state that we do not
-know (written by a later version) is only left, never entered."""
+"""Every state may be followed by each of the three known ones: a new target may come at any time. A state that we do
+not know (written by a later version) is only left, never entered."""
 
 
 class ConsumerMember(NamedTuple):
@@ -94,7 +94,7 @@ class ConsumerMember(NamedTuple):
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> "ConsumerMember":
-        """As its metadata record says."""
+        """Member with the fields of its metadata record."""
         return ConsumerMember(
             self.member_id,
             value.instance_id,
@@ -114,7 +114,7 @@ class ConsumerMember(NamedTuple):
         )
 
     def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "ConsumerMember":
-        """As its assignment record says."""
+        """Member with the fields of its assignment record."""
         return self._replace(
             state=_STATES.get(value.state, MemberState.UNKNOWN),
             epoch=value.member_epoch,
@@ -139,14 +139,14 @@ def _held(topics: Iterable[CurrentTopicPartitions], epoch: int) -> Held:
 
 
 class Target(NamedTuple):
-    """Where a member should get to."""
+    """Assignment that a member should reach, and the epoch of it."""
 
     epoch: int
     partitions: Partitions
 
 
 Owned = Iterable[tuple[bytes, int]] | None
-"""What a member says it owns in a heartbeat; None: it did not say."""
+"""Partitions that a member names as its own in a heartbeat; None: it named none."""
 
 
 class Reconciliation(NamedTuple):
@@ -172,7 +172,7 @@ class Reconciliation(NamedTuple):
         return self._towards_target(member)
 
     def _from_unknown(self, member: ConsumerMember) -> ConsumerMember:
-        """Written by a version that knows more states than we: the member has to start over."""
+        """Start a member over whose state was written by a version that knows more states than we."""
         if self.owned is None or any(True for _ in self.owned):
             raise ApiError(
                 ErrorCode.FENCED_MEMBER_EPOCH,
@@ -215,14 +215,14 @@ class Reconciliation(NamedTuple):
 
 
 def _revoking(member: ConsumerMember, kept: Held, revoked: Held) -> ConsumerMember:
-    """It stays at its epoch until it has let go."""
+    """Member that stays at its epoch until it has given up `revoked`."""
     return member.at_epoch(member.epoch)._replace(
         state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, pending_revocation=revoked
     )
 
 
 def _split(held: Held, target: Partitions) -> tuple[Held, Held]:
-    """What is in the target, and what is not."""
+    """Partitions that are in the target, and partitions that are not."""
     kept: dict[bytes, dict[int, int]] = {}
     rest: dict[bytes, dict[int, int]] = {}
     for topic, partitions in held.items():

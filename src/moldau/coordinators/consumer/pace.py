@@ -1,4 +1,4 @@
-"""When a member of a consumer group should come again: the heartbeat interval that each answer names.
+"""Heartbeat interval that each answer to a member of a consumer group names.
 
 Consumers obey it, so a group that is still settling can be asked more often, and need not wait out whole intervals of
 `group.consumer.heartbeat.interval.ms` for each step. That setting is the longest; and a member is not asked for more
@@ -12,13 +12,13 @@ SOON_MS = 200
 
 
 class Pace:
-    """Of one group. Lives in memory: a new coordinator begins with the shortest pause again."""
+    """Intervals of one group. Lives in memory: a new coordinator begins with the shortest pause again."""
 
     __slots__ = ("_pauses_ms",)
 
     def __init__(self) -> None:
         self._pauses_ms: dict[str, int] = {}
-        """Of members that wait for others, the last pause."""
+        """Last pause of each member that waits for others."""
 
     def forget(self, member_id: str) -> None:
         self._pauses_ms.pop(member_id, None)

@@ -42,7 +42,7 @@ class _Matching:
 
 
 class PatternMatching:
-    """What a group has under way. `go_on` is called, as a timer, when there may be something to tell."""
+    """Matching that a group has under way. `go_on` is called, as a timer, when there may be a result."""
 
     def __init__(self, group_id: str, world: World, go_on: Callable[[], Outcome]) -> None:
         self._timer = f"{MATCHING}/{group_id}"
@@ -66,7 +66,8 @@ class PatternMatching:
         return any(matching.topics is not topics for matching in self._under_way.values())
 
     def matched(self, in_use: Iterable[str]) -> dict[str, frozenset[str]]:
-        """What is known by now of patterns that were under way; those that nobody uses any more are forgotten."""
+        """Results of the patterns that were under way, as far as they are known; forgets patterns that nobody uses any
+        more."""
         for pattern in self._under_way.keys() - set(in_use):
             del self._under_way[pattern]
         known: dict[str, frozenset[str]] = {}

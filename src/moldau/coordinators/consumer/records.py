@@ -96,7 +96,7 @@ def _held(held: Held) -> list[CurrentTopicPartitions]:
 
 
 def member_gone(group_id: str, member_id: str) -> list[CoordinatorRecord]:
-    """What it has, what it should have, who it is: in this order, so that every prefix makes sense."""
+    """Tombstones of a member's assignment, target and metadata: in this order, so that every prefix makes sense."""
     keys = (
         ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),

@@ -31,7 +31,7 @@ class ConsumerSettings(NamedTuple):
 
     @classmethod
     def of_group(cls, config: BrokerConfig, own: Mapping[str, str] | None) -> "ConsumerSettings":
-        """Those of one group; `own` is its configuration, if it has any."""
+        """Settings of one group; `own` is its configuration, if it has any."""
         settings = _read(config)
         if not own:
             return settings
@@ -43,7 +43,7 @@ class ConsumerSettings(NamedTuple):
 
     @property
     def may_upgrade(self) -> bool:
-        """May a classic group become a consumer group while it has members?"""
+        """Whether a classic group may become a consumer group while it has members."""
         return self.migration in ("bidirectional", "upgrade")
 
     @property

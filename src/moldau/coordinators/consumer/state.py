@@ -1,4 +1,4 @@
-"""What the records of a consumer group come to. `replay` is the only mutator, live and at restart alike.
+"""State that the records of a consumer group build. `replay` is the only mutator, live and at restart alike.
 
 A decision is made on a `Draft`: records written to it are applied to a copy at once, so that what follows in the same
 decision sees them. The group's own state changes when the runtime replays the records, or has the group adopt what
@@ -62,7 +62,7 @@ class ConsumerState:
         self.target: dict[str, Partitions] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.owners: dict[tuple[bytes, int], str] = {}
-        """Who holds a partition, be it only until it has let go."""
+        """Member that holds each partition, also one that is about to give it up."""
         self.has_partition_metadata = False
 
     def copy(self) -> "ConsumerState":
@@ -98,11 +98,11 @@ class ConsumerState:
 
     @property
     def classic_members(self) -> list[ConsumerMember]:
-        """Those that speak the classic protocol (online migration)."""
+        """Members that speak the classic protocol (online migration)."""
         return [member for member in self.members.values() if member.classic is not None]
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What removes the group from the log."""
+        """Records that remove the group from the log."""
         gone = [record for member_id in self.members for record in records.member_gone(self.group_id, member_id)]
         gone += records.regexes_gone(self.group_id, sorted(self.regexes))
         if self.has_partition_metadata:
@@ -116,7 +116,7 @@ class ConsumerState:
             replay(self, key, value)
 
     def _replay_epoch(self, _: ConsumerGroupMetadataKey, value: ConsumerGroupMetadataValue | None) -> None:
-        """Without a value the group is gone: whoever holds it forgets it."""
+        """Take epoch and hash; a record without a value means that the group is gone, and its holder forgets it."""
         if value is not None:
             self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
 
@@ -148,7 +148,8 @@ class ConsumerState:
     def _replay_current(
         self, key: ConsumerGroupCurrentMemberAssignmentKey, value: ConsumerGroupCurrentMemberAssignmentValue | None
     ) -> None:
-        """May come before the member's metadata: compaction keeps the last of each key, wherever it is."""
+        """Take a member's assignment, also before its metadata: compaction keeps the last of each key, wherever it
+        is."""
         member_id = key.member_id
         old = self.members.get(member_id)
         if value is not None:
@@ -211,7 +212,7 @@ class Draft:
     def __init__(self, state: ConsumerState) -> None:
         self.before = self.state = state
         self.is_end = False
-        """After these records it is no consumer group any more."""
+        """True if it is no consumer group any more after these records."""
         self.records: list[CoordinatorRecord] = []
         self.unwatched: set[str] = set()
         """Members whose timers were cancelled: they need them again if the records do not get into the log."""

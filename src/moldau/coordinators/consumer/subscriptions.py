@@ -1,4 +1,4 @@
-"""What a consumer group subscribes to: names, regular expressions, and what they come to in the cluster as it is."""
+"""Subscriptions of a consumer group: names and regular expressions, and the topics of the cluster that they match."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -12,7 +12,7 @@ from moldau.coordinators.consumer.topic_regex import TopicRegex
 COMPILED_REGEXES_MAX = 50
 """Each takes a megabyte at most."""
 SUBSCRIPTIONS_MAX = 1_000
-"""Of so many different ones it is remembered what they come to."""
+"""Number of different subscriptions whose topics are remembered."""
 
 
 class ResolvedRegex(NamedTuple):
@@ -47,7 +47,7 @@ def patterns_of(members: Iterable[ConsumerMember]) -> frozenset[str]:
 
 
 class Subscribed(NamedTuple):
-    """What names come to: those topics that are there."""
+    """Topics of a subscription that exist."""
 
     topic_ids: frozenset[bytes]
     partition_counts: Mapping[bytes, int]
@@ -56,7 +56,7 @@ class Subscribed(NamedTuple):
 
 
 class _Remembered:
-    """What subscriptions came to in one image's topics: a thousand groups that join read the same few topics."""
+    """Topics of subscriptions in one image, remembered: a thousand groups that join read the same few topics."""
 
     __slots__ = ("subscribed", "topics")
 
@@ -87,8 +87,8 @@ def _subscribed(names: frozenset[str], topics: Mapping[str, TopicImage]) -> Subs
 
 
 def _metadata_hash(topics: Sequence[TopicImage]) -> int:
-    """As in Kafka 0 means that nothing is there. The value itself is ours: a group carried over from Kafka is assigned
-    anew once. `topics` are in the order of their names."""
+    """Hash of the subscribed topics; 0 if there are none, as in Kafka. The value itself is ours: a group carried over
+    from Kafka is assigned anew once. `topics` are in the order of their names."""
     if not topics:
         return 0
     digest = blake2b(digest_size=8)

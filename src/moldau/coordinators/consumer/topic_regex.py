@@ -24,7 +24,7 @@ NESTING_MAX = 100
 REPETITIONS_MAX = 1_000
 """RE2's own bound on the numbers in `{n,m}`."""
 STATES_MAX = 2_000
-"""Of the automaton: a pattern may have some 900 characters that stand for themselves."""
+"""States of an automaton: a pattern may have some 900 characters that stand for themselves."""
 MOVES_KEPT_MAX = 1_000
 PARTS_KEPT_MAX = 2_000
 CHARACTERS_KEPT_MAX = 200
@@ -87,7 +87,7 @@ class TopicRegex:
         return taken & self._last != 0
 
     def _find_readers(self, character: str) -> int:
-        """Those ways that take this character."""
+        """Edges that take this character."""
         self.work += len(self._accepts)
         if len(self._readers) >= CHARACTERS_KEPT_MAX:
             self._readers.clear()
@@ -154,7 +154,7 @@ class _Automaton:
         self._free[source].append((only_at, target))
 
     def closure(self, states: Iterable[int], at: str = "") -> set[int]:
-        """With all states that can be reached for free."""
+        """States, with all others that can be reached from them for free."""
         reached, left = set(states), list(states)
         while left:
             for only_at, target in self._free[left.pop()]:
@@ -168,7 +168,7 @@ class _Automaton:
         return self._edges_of(self.closure((start,), BEGIN))
 
     def open_after_each(self) -> list[int]:
-        """For each edge those that can be taken after it."""
+        """Edges that can be taken after each edge."""
         known: dict[int, int] = {}
         for state in sorted(set(self._targets), reverse=True):  # most ways lead to states that were made later
             known[state] = self._open_from(state, known)
@@ -398,7 +398,7 @@ class _Parser:
         return node
 
     def _prefix(self) -> bool:
-        """What follows `(?`. True if that was all: flags for the rest of the group around it."""
+        """Read the part after `(?`. True if that was all: flags for the rest of the group around it."""
         if self._take("P<") or self._take("<"):
             name, _, _ = self._text[self._position :].partition(">")
             if not name.isidentifier():
@@ -464,7 +464,7 @@ class _Parser:
         return (lambda character: not accepts(character)) if negated else accepts
 
     def _class_part(self) -> Accepts | str:
-        """What accepts a character, or the only one that is accepted."""
+        """Test of a character, or the only character that is accepted."""
         if self._take("[:"):
             return self._posix()
         first = self._next()

@@ -1,4 +1,4 @@
-"""From a consumer group to a classic one, when its last member of the consumer protocol has left (KIP-848).
+"""Downgrade of a consumer group to a classic one, when its last member of the consumer protocol has left (KIP-848).
 
 The records alone do it: the tombstones of the consumer group, then the classic group as a whole. Who replays them live
 finds a classic group with members that it did not know, and has it rebalance.
@@ -24,7 +24,7 @@ from moldau.protocol.messages.k11_join_group import JoinGroupRequestProtocol
 
 
 def may_downgrade(state: ConsumerState, config: BrokerConfig) -> bool:
-    """Only members of the classic protocol are left, and they may be a group by themselves."""
+    """Whether only members of the classic protocol are left, and they may be a group by themselves."""
     return (
         0 < len(state.members) == len(state.classic_members)
         and ConsumerSettings.of(config).may_downgrade

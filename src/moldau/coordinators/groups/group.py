@@ -1,4 +1,4 @@
-"""What every kind of group offers to the shard that holds it.
+"""Interface of a group of any kind to the shard that holds it.
 
 `Groups` keeps groups of both kinds in one map and sends each request to the group it names; `Offsets` asks a group
 whether a commit, a fetch or a deletion is allowed. A request comes to a `Decision`: records, and the promise of an
@@ -28,7 +28,7 @@ class GroupKind(Enum):
 
 
 class Caller(NamedTuple):
-    """Who sent a request, and in which version."""
+    """Sender of a request, and the version of the request."""
 
     api_version: int
     client_id: str
@@ -36,7 +36,7 @@ class Caller(NamedTuple):
 
 
 class OffsetExpiry(NamedTuple):
-    """From when on a group's offsets age (KIP-211). Topics it is subscribed to are exempt."""
+    """Start of the time after which a group's offsets expire (KIP-211). Topics it is subscribed to are exempt."""
 
     idle_since_ms: int | None
     """Wall clock of the moment the group fell empty; None: every offset ages from its own commit."""
@@ -53,7 +53,7 @@ class Group(Protocol):
 
     @property
     def state_name(self) -> str:
-        """As Kafka's tools print it: Empty, PreparingRebalance, Stable, Assigning, Reconciling ..."""
+        """State as Kafka's tools print it: Empty, PreparingRebalance, Stable, Assigning, Reconciling ..."""
         ...
 
     @property
@@ -63,7 +63,7 @@ class Group(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """No member: it may be deleted, and replaced by a group of the other kind."""
+        """Whether it has no member: it may be deleted, and replaced by a group of the other kind."""
         ...
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -94,11 +94,11 @@ class Group(Protocol):
         ...
 
     def offset_expiry(self) -> OffsetExpiry | None:
-        """How its offsets age; None: not at all now."""
+        """Rule by which its offsets expire; None: they do not expire now."""
         ...
 
     def keep_alive(self, member_id: str) -> None:
-        """A commit of this member arrived: in the classic protocol that counts as a heartbeat."""
+        """Count a commit of this member as a heartbeat, as the classic protocol does."""
         ...
 
     # life of the group
@@ -108,15 +108,15 @@ class Group(Protocol):
         ...
 
     def tombstones(self) -> list[CoordinatorRecord]:
-        """What removes the group (not its offsets) from the log."""
+        """Records that remove the group (not its offsets) from the log."""
         ...
 
     def on_loaded(self) -> Outcome:
-        """The log has been read to its end and this broker is the coordinator: start timers."""
+        """Start timers: the log has been read to its end and this broker is the coordinator."""
         ...
 
     def on_unloaded(self) -> None:
-        """Another broker is the coordinator now: answer all who wait with NOT_COORDINATOR, cancel timers."""
+        """Answer all who wait with NOT_COORDINATOR and cancel timers: another broker is the coordinator now."""
         ...
 
     # the classic protocol; a consumer group serves it for members that migrate, and otherwise refuses
@@ -130,5 +130,5 @@ class Group(Protocol):
     def leave(self, request: LeaveGroupRequest) -> Decision[LeaveGroupResponse]: ...
 
     def describe(self) -> DescribedGroup:
-        """For DescribeGroups. A consumer group raises GROUP_ID_NOT_FOUND: it is described by key 69."""
+        """Description for DescribeGroups. A consumer group raises GROUP_ID_NOT_FOUND: it is described by key 69."""
         ...

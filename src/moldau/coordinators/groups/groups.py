@@ -141,7 +141,7 @@ class Groups:
         return Outcome([*migrated, *outcome.records], on_committed), answer
 
     def consumer_group(self, group_id: str) -> ConsumerGroup:
-        """For ConsumerGroupDescribe."""
+        """Group for ConsumerGroupDescribe; raises ApiError if it is no consumer group."""
         group = self._groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {group_id!r}")

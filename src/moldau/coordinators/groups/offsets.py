@@ -28,7 +28,7 @@ MINUTE_MS = 60_000
 
 
 class Committing(NamedTuple):
-    """Who commits. `generation` is a member epoch in the consumer protocol, -1 outside of any membership."""
+    """Sender of a commit. `generation` is a member epoch in the consumer protocol, -1 outside of any membership."""
 
     group_id: str
     member_id: str = ""
@@ -59,7 +59,7 @@ class WantedOffset(NamedTuple):
 
 
 class FetchedOffset(NamedTuple):
-    """What a fetch finds; offset -1 is nothing."""
+    """Committed offset that a fetch found; offset -1: there is none."""
 
     topic: str
     topic_id: bytes
@@ -71,7 +71,7 @@ class FetchedOffset(NamedTuple):
 
 
 class GroupDirectory(Protocol):
-    """What is asked of `Groups`."""
+    """Questions to `Groups`."""
 
     def find(self, group_id: str) -> Group | None:
         """The group, None if there is none."""
@@ -188,7 +188,7 @@ class Offsets:
         member_id: str | None = None,
         member_epoch: int = -1,
     ) -> list[FetchedOffset]:
-        """What was committed for each wanted partition, or for all; raises ApiError if the member may not ask."""
+        """Committed offsets of the wanted partitions, or of all; raises ApiError if the member may not ask."""
         group = self._groups.find(group_id)
         if group is not None:
             group.validate_fetch(member_id, member_epoch)
@@ -346,7 +346,8 @@ def _is_expired(offset: CommittedOffset, rule: OffsetExpiry, now_ms: int, retent
 
 
 def _expire_timestamp(now_ms: int, retention_ms: int) -> int:
-    """When an offset expires by the retention that its client asks for (2-4); one without end is cut to the field."""
+    """Time at which an offset expires by the retention that its client asks for (2-4), at most what the field can
+    hold."""
     return NEVER if retention_ms == DEFAULT_RETENTION else min(now_ms + retention_ms, TIMESTAMP_MAX)
 
 

@@ -1,4 +1,4 @@
-"""What the state machines of a shard are given of the world: time, settings, the cluster, names for new things."""
+"""World of a shard's state machines: time, settings, the cluster, names for new things."""
 
 from collections.abc import Callable
 from typing import NamedTuple
