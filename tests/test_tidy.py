@@ -95,12 +95,13 @@ OPENINGS = (
 )
 """First words that are neither the noun that is returned nor the verb that is done (STYLE, rule 12)."""
 BAD_OPENING = re.compile(rf"({'|'.join(OPENINGS)})\b(?!-)")
-LOOSE_WORDS = {
-    "broker": "not rewritten yet",
-    "fastpath": "not rewritten yet",
-    "handlers": "not rewritten yet",
-    "replication": "not rewritten yet",
-    "requests": "not rewritten yet",
+LOOSE_WORDS: Mapping[str, str] = {
+    "broker/dispatch.py": "its one sentence about repeats is rewritten together with the gate of the fast paths",
+    "broker/group_commit.py": "not rewritten yet: the way to sync is being changed",
+    "fastpath/": "not rewritten yet",
+    "handlers/": "not rewritten yet",
+    "replication/": "not rewritten yet",
+    "requests/": "not rewritten yet",
 }
 
 ONE_HOME = {
@@ -239,9 +240,9 @@ def test_a_docstring_begins_with_a_noun_or_a_verb() -> None:
         for text, line in each.docstrings
         if BAD_OPENING.match(text)
     ]
-    rooms = {path.split("/")[0] for path, _ in found}
-    assert [where for path, where in found if path.split("/")[0] not in LOOSE_WORDS] == [], "say the noun or the verb"
-    assert sorted(set(LOOSE_WORDS) - rooms) == [], "rewritten by now: take it off the list"
+    assert [where for path, where in found if not path.startswith(tuple(LOOSE_WORDS))] == [], "say the noun or the verb"
+    done = [room for room in LOOSE_WORDS if not any(path.startswith(room) for path, _ in found)]
+    assert done == [], "rewritten by now: take it off the list"
 
 
 @pytest.mark.parametrize("opening", ["Those of one connection.", "As above.", "What there is.", "In one go; more."])

@@ -1,6 +1,7 @@
 """What becomes of a leader's wish for other in-sync replicas, for every answer that the store can give."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -132,6 +133,20 @@ def test_a_follower_that_has_everything_joins_and_so_does_the_next() -> None:
         assert bench.partition.in_sync_replicas == (1, 2, 3)
 
     run(test)
+
+
+def test_an_operator_finds_the_words_of_kafka_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(bench: Bench) -> None:
+        bench.fetched(2)
+        await turns()
+        bench.changing.propose(bench.partition, (1,))
+        assert [record.message.split(": ")[1] for record in caplog.records] == [
+            "ISR expanded from 1 to 1,2 (proposed)",
+            "ISR shrunk from 1,2 to 1 (proposed)",
+        ]
+
+    with caplog.at_level(logging.INFO, isr_changes.__name__):
+        run(test)
 
 
 def test_a_refused_wish_is_taken_back() -> None:

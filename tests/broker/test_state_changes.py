@@ -37,6 +37,8 @@ def test_every_line_has_a_time_and_a_partition(path: Path) -> None:
         assert found is not None
         assert (found[1], found[3]) == ("visits.by-day", "7")
     assert "leader 2, leader epoch 3, ISR 2,1" in lines[0]
+    assert "Broker 2 became leader for partition" in lines[1]
+    assert "Broker 1 became follower of broker 2 for partition" in lines[2]
 
 
 def test_nothing_is_written_unless_it_is_wanted(caplog: pytest.LogCaptureFixture) -> None:

@@ -147,8 +147,8 @@ def test_the_state_change_logs_are_merged(brokers: Brokers, topic: str, version:
     end = state_changes.write_to(str(path))
     era = brokers.era(version)
     assert era.create(topic, 2, 3).code == 0
-    wait_until(lambda: path.read_text().count(f"leads partition [{topic},") == 2)
+    wait_until(lambda: path.read_text().count(f"became leader for partition [{topic},") == 2)
     end()
     merged = era.run("kafka.tools.StateChangeLogMerger", "--logs", path, "--topic", topic, "--partitions", "1")
-    assert merged.lines(f"leads partition [{topic},1]")
+    assert merged.lines(f"became leader for partition [{topic},1]")
     assert not merged.lines(f"[{topic},0]")

@@ -90,7 +90,7 @@ class AdminServing:
         return is_done
 
     async def _begin(self, moves: Moves) -> tuple[set[Partition], bool]:
-        """Those moves that cannot be, and whether all others have begun."""
+        """Moves that are impossible, and whether all others have begun."""
         image = self._metadata.image
         wanted = sorted(each for each, target in moves.items() if not _is_on_its_way(image, each, target))
         refused: set[Partition] = set()

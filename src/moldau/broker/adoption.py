@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 
 
 def recorded_identity(directories: Iterable[DataDirectory]) -> dict[str, str]:
-    """What `meta.properties` says, of the first directory that has one; DirectoryError if another one contradicts."""
+    """Properties in the `meta.properties` of the first directory that has one; DirectoryError if another one
+    contradicts."""
     found: dict[str, str] = {}
     where = ""
     for directory in directories:

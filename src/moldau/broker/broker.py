@@ -64,12 +64,12 @@ log = logging.getLogger(__name__)
 WORK_THREADS = 4
 CONTROLLER_AWAITED_S = 5.0
 TAKING_OVER_MS = 2_000
-"""How long an old registration of ours may take to go, beyond what its session takes to end."""
+"""Time that an old registration of ours may take to go, beyond the end of its session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ground:
-    """What a start stands on, before anything is known of the cluster."""
+    """Threads and files of a start, before anything is known of the cluster."""
 
     loop: asyncio.AbstractEventLoop
     files: Files
@@ -133,7 +133,7 @@ class Broker:
 
     @property
     def addresses(self) -> list[str]:
-        """Where it listens."""
+        """Addresses on which it listens."""
         return self._running.listeners.addresses
 
     @property
@@ -440,5 +440,5 @@ def _sort_out(logs: LogManager, opened: OpenedStore) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Why the broker does not start."""
+    """Reason why the broker does not start."""
     return f"the metadata store does not answer ({error!r})" if isinstance(error, StoreError) else str(error)

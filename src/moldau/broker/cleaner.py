@@ -154,7 +154,7 @@ class Cleaner:
     # Choosing
 
     def _due(self) -> list[Cleanable]:
-        """What is worth cleaning, the dirtiest first."""
+        """Logs that are worth cleaning, the dirtiest first."""
         now_ms = self._parts.clock.now_ms()
         self._uncleanable = {each for each in self._uncleanable if each.failure is None}
         candidates = [each for each in self._parts.logs if each.config.is_compacted and self._is_free(each)]
@@ -238,7 +238,7 @@ class Cleaner:
         return True
 
     def _keys_max(self) -> int:
-        """As many as fit into `log.cleaner.dedupe.buffer.size`, which all threads share."""
+        """Number of keys that fit into `log.cleaner.dedupe.buffer.size`, which all threads share."""
         share = self._config.long("log.cleaner.dedupe.buffer.size") / max(1, self._config.int("log.cleaner.threads"))
         return max(1, int(share * self._config.double("log.cleaner.io.buffer.load.factor") / ENTRY_BYTES))
 

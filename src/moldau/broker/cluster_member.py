@@ -44,7 +44,7 @@ class ClusterMember:
         self._parts = parts
         self._coordinators = coordinators
         self._ends: list[Callable[[], None]] = []
-        self._telling: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.isr_changes = IsrProposals(loop, parts)
         self.fetchers = Fetchers(loop, parts)
         self.controller = Controller(loop, parts)
@@ -96,7 +96,7 @@ class ClusterMember:
             end()
 
     def directory_failed(self, partitions: list[TopicPartition]) -> None:
-        """These have no log any more."""
+        """Take partitions offline whose logs were in a directory that failed."""
         self.roles.directory_failed(partitions)
 
     async def hand_over(self) -> None:
@@ -111,7 +111,7 @@ class ClusterMember:
         """Take part no more. The controller's office is given up last."""
         self.registration.close()
         self._comeback.close()
-        for task in self._telling:
+        for task in self._tasks:
             task.cancel()
         await self.fetchers.close()
         await self.isr_changes.close()
@@ -180,5 +180,5 @@ class ClusterMember:
 
     def _partitions_offline(self, partitions: list[TopicPartition]) -> None:
         task = self._loop.create_task(self.registration.mark_offline(partitions))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

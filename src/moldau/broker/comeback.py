@@ -1,4 +1,4 @@
-"""What a broker that comes back says of its logs, before anybody can see it alive.
+"""Report of a broker that comes back about its logs, before anybody can see it alive.
 
 Law: nobody is elected that may lack what acks=all had acknowledged. So who has no log any more where the cluster
 counts it in sync, because a disk was replaced, leaves the in-sync replicas before it registers; so does who has a log
@@ -40,7 +40,7 @@ class Comeback:
         self._registration = registration
         self._roles = roles
         self._undecided: dict[TopicPartition, bytes] = {}  # with the id of their topic
-        self._telling: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def withdraw(self) -> None:
         """Leave the in-sync replicas where logs may have lost something."""
@@ -83,7 +83,7 @@ class Comeback:
         try:
             await self.claim()
         except StoreError as error:
-            log.warning("where logs end could not be said, and is said at the next start: %s", error)
+            log.warning("log end offsets could not be reported; they are reported at the next start: %s", error)
 
     def registered(self) -> None:
         """The cluster knows what is missing here. Before the roles are taken up."""
@@ -95,21 +95,21 @@ class Comeback:
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
         """Take up what has been decided, and say what nobody knows. After the roles have been."""
         if new.topics is not old.topics and any(_has_unknown(topic) for topic in _changed(old, new)):
-            self._tell(self._claim_now())
+            self._start(self._claim_now())
         if not self._undecided:
             return
         decided = [name for name, topic_id in self._undecided.items() if self._is_decided(new, name, topic_id)]
         if decided:
             for name in decided:
                 del self._undecided[name]
-            log.info("decided elsewhere, and followed here again: %s", _some(decided))
-            self._tell(self._registration.mark_online(decided))
+            log.info("another replica was elected, or none is left; online here again: %s", _some(decided))
+            self._start(self._registration.mark_online(decided))
             self._roles.back_online(new, decided)
             if not self._undecided:
                 self._parts.logs.directories_are_known()
 
     def close(self) -> None:
-        for task in self._telling:
+        for task in self._tasks:
             task.cancel()
 
     def _is_told_by_disk(self, name: TopicPartition) -> bool:
@@ -167,10 +167,10 @@ class Comeback:
             return True
         return self._parts.broker_id not in state.isr or not self._has_other_replicas(image, name)
 
-    def _tell(self, news: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(news)
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 def _changed(old: ClusterImage, new: ClusterImage) -> Iterator[TopicImage]:

@@ -27,7 +27,7 @@ KEPT_BYTES_MIN = 16 * 1024
 
 
 class ConnectionOwner(Protocol):
-    """Who counts connections and refuses those too many."""
+    """Counts connections, and refuses those beyond the limits."""
 
     def opened(self, connection: "Connection") -> bool:
         """Whether the connection may stay."""
@@ -164,13 +164,13 @@ class Connection(asyncio.BufferedProtocol):
         return position
 
     def _write(self, ready: list[bytes]) -> None:
-        """Answers whose turn it is."""
+        """Write the answers whose turn it is."""
         if ready:
             self._transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
             ready.clear()
 
     def _keep(self, data: memoryview, position: int, kept: memoryview | None) -> None:
-        """What is left of the input, which is `kept` already or the shared one."""
+        """Keep the rest of the input, which is in `kept` already or in the shared memory."""
         rest = len(data) - position
         if (
             rest >= KEPT_BYTES_MIN
@@ -187,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
             self._serve()
 
     def _answer(self, answer: bytes | list[Chunk] | PendingAnswer) -> None:
-        """To the request that came last: now, or after the answers before it."""
+        """Answer the request that came last: now, or after the answers before it."""
         answers = self._answers
         if isinstance(answer, PendingAnswer):
             self._await(answer)

@@ -26,11 +26,12 @@ CONFLICTS_BEFORE_SMALLER_BATCHES = 3
 RETRY_SECONDS = 0.5
 UNCLEAN = "unclean.leader.election.enable"
 CONTROLLER_WRITES_MAX = 1000
-"""In one go; more means that a change is wanted again and again, so that something is wrong. Then there is a pause."""
+"""Writes in a row after which the controller pauses: if it wants still more, it wants the same change again and
+again."""
 
 
 class Controller:
-    """This broker as the controller, or as one that waits to become it."""
+    """Controller of the cluster on this broker, or its wait to become it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, parts: Parts) -> None:
         self._loop = loop
@@ -71,7 +72,7 @@ class Controller:
             self._look()
 
     def session_lost(self) -> None:
-        """Whoever is the controller now, it is not us."""
+        """Stop being the controller: another broker may be it by now."""
         self._is_registered = False
         self._epoch = -1
 
@@ -138,7 +139,7 @@ class Controller:
             await self._rebalance()
 
     async def _claim(self) -> None:
-        """Where there is no controller, or where an earlier claim of ours was not answered."""
+        """Become the controller where there is none, or where an earlier claim of ours was not answered."""
         metadata, broker_id = self._parts.metadata, self._parts.broker_id
         own = metadata.image.brokers.get(broker_id)
         if metadata.image.controller_id not in (NO_LEADER, broker_id) or own is None or own.shutting_down:
@@ -209,7 +210,7 @@ class Controller:
 
 
 class _Seen:
-    """What the cluster looked like when nothing had to be changed."""
+    """Cluster as it was when nothing had to be changed."""
 
     def __init__(
         self,

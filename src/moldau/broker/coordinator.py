@@ -208,9 +208,9 @@ class Coordinator(Generic[S]):
         self._loading = None
 
     def _failed(self, index: int, shard: ShardRuntime[S], was_active: bool) -> None:
-        """What is in memory cannot be trusted: start over from the log, once."""
+        """Load a shard again from its log, once: its state in memory cannot be trusted."""
         if was_active and self._shards.get(index) is shard:
-            log.warning("%s is loaded again", shard.partition.topic_partition)
+            log.warning("%s: coordinator is loaded again from its log", shard.partition.topic_partition)
             self._start(index, is_cautious=True)
 
     def _active_shards(self) -> list[ShardRuntime[S]]:

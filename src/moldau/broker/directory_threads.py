@@ -71,7 +71,7 @@ class SyncThreads:
 
 
 class DirectoryThreads:
-    """For each directory some that sync what is waited for, and one for all that is done now and then."""
+    """Threads of each directory: some for the syncs that somebody waits for, and one for the periodic work."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self.syncs = {path: SyncThreads("moldau-sync") for path in paths}
@@ -87,7 +87,7 @@ class DirectoryThreads:
                 self._running[name, path] = loop.run_in_executor(thread, _logged, work, path)
 
     async def wait(self) -> None:
-        """Until all that was begun is done."""
+        """Wait until all work that was begun is done."""
         if self._running:
             await asyncio.wait(self._running.values())
 

@@ -1,4 +1,4 @@
-"""From a frame to the handler of its API key and back to the chunks of an answer.
+"""Way from a frame to the handler of its API key, and back to the chunks of an answer.
 
 For each (key, version) that was used, what is needed is looked up once and kept: the decoder, the handler, the
 answer's encoder. The handlers' modules are imported at first use: what nobody asks for is never loaded.
@@ -38,7 +38,7 @@ _correlation_id = struct.Struct(">i").unpack_from
 
 
 class Peer:
-    """Who is at the other end of a connection."""
+    """Client or broker at the other end of a connection."""
 
     __slots__ = ("host", "introductions", "listener", "port", "principal")
 
@@ -50,7 +50,7 @@ class Peer:
         self.introductions: dict[bytes, Introduction] = {}
 
     def authenticated(self, principal: Principal) -> None:
-        """From here on it is this one that asks; what was learnt of the one before is forgotten."""
+        """Take the principal of a successful authentication, and forget what was learnt of the one before."""
         self.principal = principal
         self.introductions.clear()
 
@@ -63,12 +63,12 @@ Answer = bytes | list[Chunk] | PendingAnswer | None
 
 
 def chunks_of(answer: bytes | list[Chunk]) -> list[Chunk]:
-    """What is ready, in pieces."""
+    """Answer that is ready, in pieces."""
     return [answer] if isinstance(answer, bytes) else answer
 
 
 class Route(NamedTuple):
-    """What one (key, version) needs."""
+    """Functions that serve one (key, version)."""
 
     key: int
     decode: Callable[[Frame, int, int], tuple[Any, int]]
@@ -82,7 +82,7 @@ class Route(NamedTuple):
 
 
 class Introduction(NamedTuple):
-    """What the header of a connection's requests of one key and version comes to.
+    """Meaning of the header that a connection's requests of one key and version have.
 
     A client sends the same header over and over, the correlation id apart. So it is read once, and compared after.
     """

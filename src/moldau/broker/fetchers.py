@@ -21,7 +21,7 @@ class _Following(NamedTuple):
 
 
 class Fetchers:
-    """Which leader each followed partition is fetched from."""
+    """Fetchers of all leaders, and the one that each followed partition is fetched by."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, parts: Parts) -> None:
         self._loop = loop

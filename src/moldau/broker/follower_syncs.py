@@ -1,4 +1,4 @@
-"""What a follower tells its leader is on its disk first, under `log.flush.policy=group`.
+"""Syncs of a follower before it tells its leader how far it is, under `log.flush.policy=group`.
 
 Law: to ask for an offset is to say that all before it would survive a power cut here. So every in-sync replica has on
 disk what acks=all has acknowledged, and after a power cut of all brokers any of them may lead, whoever led before.

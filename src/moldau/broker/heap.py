@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable
 
 QUIET_S = 1.0
-"""How long after the last such moment."""
+"""Time without such a moment after which memory is given back."""
 
 
 class Heap:

@@ -1,4 +1,4 @@
-"""What a broker does by itself, now and then: retention, checkpoints, syncs, cleaning, and looks at its neighbours."""
+"""Periodic work of a broker: retention, checkpoints, syncs, cleaning, and looks at its neighbours."""
 
 import asyncio
 import contextlib
@@ -112,7 +112,7 @@ class Housekeeping:
         self._parts.logs.expire_producers(self._parts.config.int("producer.id.expiration.ms"))
 
     def _look_for_room(self) -> None:
-        """While a disk is full, what may go goes at once."""
+        """Apply retention at once while a disk is full, and look whether there is room again."""
         if self._parts.logs.is_full:
             self._apply_retention()
         self._directory_threads.in_each("room", self._parts.logs.look_for_room)

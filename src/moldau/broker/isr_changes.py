@@ -39,7 +39,9 @@ class IsrProposals:
         self._closed = False
 
     def propose(self, partition: Partition, isr: tuple[int, ...]) -> None:
-        log.info("%s: in-sync replicas %s, wished for %s", partition.topic_partition, partition.in_sync_replicas, isr)
+        before = partition.in_sync_replicas
+        change = "ISR shrunk" if len(isr) < len(before) else "ISR expanded"
+        log.info("%s: %s from %s to %s (proposed)", partition.topic_partition, change, _ids(before), _ids(isr))
         self._proposed[partition] = None
         self._is_new_there = True
         self._start()
@@ -66,7 +68,7 @@ class IsrProposals:
         self._with_each((each for each in parts.replicas.led() if each.followers), look)
 
     def image_changed(self, old: ClusterImage, new: ClusterImage) -> None:
-        """A broker may have fetched before we heard that it is there."""
+        """Look at the followers when brokers came: one may have fetched before we heard of it."""
         if old.brokers is not new.brokers and not self._closed:
             self._consider_joiners()
 
@@ -76,17 +78,18 @@ class IsrProposals:
         self._with_each(outside, Partition.consider_joiners)
 
     def _with_each(self, partitions: Iterable[Partition], work: Callable[[Partition], None]) -> None:
-        """One partition's error keeps nobody from looking at the others."""
+        """Call `work` for each partition; the error of one keeps nobody from looking at the others."""
         for partition in partitions:
             try:
                 work(partition)
             except InvariantError as error:
                 partition.log.stop(error)
             except Exception:
-                log.exception("%s: the in-sync replicas could not be looked at", partition.topic_partition)
+                log.exception("%s: the ISR could not be checked", partition.topic_partition)
 
     def session_changed(self, connected: bool) -> None:
-        """With a session again, what is pending is tried at once, and who could not join meanwhile may."""
+        """Take notice of the session: with a new one, pending proposals are tried at once, and followers may join
+        again."""
         self._is_connected = connected
         if connected:
             self._start()
@@ -114,7 +117,7 @@ class IsrProposals:
             return
         error = task.exception()
         if error is not None and not isinstance(error, SessionLost | StoreUnavailable):
-            log.error("in-sync replicas could not be changed; it is tried again", exc_info=error)
+            log.error("the ISR could not be changed; it is tried again", exc_info=error)
         if self._is_new_there and error is None:
             self._start()
         elif self._proposed and not self._closed:
@@ -140,7 +143,7 @@ class IsrProposals:
                     await self._apart(self._write_one, partition)
 
     async def _apart(self, work: Callable[[Partition], Awaitable[None]], partition: Partition) -> None:
-        """What goes wrong with one partition does not keep the others' proposals from the store."""
+        """Do `work` for one partition, so that its failure does not keep the others' proposals from the store."""
         try:
             await work(partition)
         except (SessionLost, StoreUnavailable):
@@ -149,7 +152,7 @@ class IsrProposals:
             partition.log.stop(error)
             self._settled(partition)
         except Exception:
-            log.exception("%s: in-sync replicas could not be changed; it is tried again", partition.topic_partition)
+            log.exception("%s: the ISR could not be changed; it is tried again", partition.topic_partition)
 
     def _is_current(self, partition: Partition) -> bool:
         """Whether it still waits for an answer; if not, it is forgotten."""
@@ -163,7 +166,7 @@ class IsrProposals:
         self._uncertain.discard(partition)
 
     async def _of_the_same_topic(self, batch: Sequence[Partition]) -> list[Partition]:
-        """Without those whose topic is gone: one of the same name has versions from zero on, too."""
+        """Partitions whose topic still exists: a new topic of the same name has versions from zero on, too."""
         names = {each.topic_partition.topic for each in batch}
         ids = await self._parts.metadata.topic_id_now(sorted(names)) if names else {}
         kept = []
@@ -244,9 +247,14 @@ class IsrProposals:
         return StateChange(topic, image.topic_id, index, state._replace(isr=isr))
 
 
+def _ids(replicas: Iterable[int]) -> str:
+    """Replica ids as Kafka prints them: 1,2."""
+    return ",".join(map(str, replicas))
+
+
 def _joiners(wished: Mapping[Partition, tuple[int, ...] | None]) -> dict[int, int]:
-    """Who is let in, with the broker epoch that has what it is let in for: that one must be there at the moment of the
-    write, and not one that was started since."""
+    """Brokers that join an ISR, with the broker epoch in which they had all records: the write is valid only if they
+    are registered with this epoch, and have not been started anew."""
     return {
         each: partition.followers[each].broker_epoch
         for partition, isr in wished.items()

@@ -1,4 +1,4 @@
-"""What a KRaft broker of Apache Kafka knew: its `__cluster_metadata-0`, read once when its data directory is adopted.
+"""Metadata of a KRaft broker of Apache Kafka: `__cluster_metadata-0`, read once when its data directory is adopted.
 
 The partition's directory holds a log and perhaps snapshots (`*.checkpoint`), both made of record batches. A value is
 a frame version, a record type and a version, each an unsigned varint, and then the record.
@@ -73,7 +73,7 @@ class KraftMetadata:
         return self._configs.get((TOPIC_RESOURCE, topic), {})
 
     def broker_configs(self, entity: str) -> dict[str, str]:
-        """Of a broker by its id as text, or of the whole cluster ("")."""
+        """Configuration of a broker by its id as text, or of the whole cluster ("")."""
         return self._configs.get((BROKER_RESOURCE, entity), {})
 
     def replay(self, record: Message) -> None:

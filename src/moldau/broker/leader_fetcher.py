@@ -50,14 +50,14 @@ DELAY_MS_FIRST = 20
 """The first pause after a failure. A whole `replica.fetch.backoff.ms` at once would be the time of a failover."""
 
 THROTTLED_MS = 250
-"""How long a partition is left out that may not be fetched now."""
+"""Time for which a partition that may not be fetched now is left out."""
 
 TIMER_TOLERANCE_S = 0.001
 """Timers have milliseconds: one that fires early by a fraction is on time."""
 
 REQUESTS_MAX = 2
 APPENDED_BYTES_MAX = 1024 * 1024
-"""Appended without letting the loop do something else."""
+"""Bytes that are appended without letting the loop do something else."""
 
 FOLLOWER_THROTTLED_REPLICAS = "follower.replication.throttled.replicas"
 
@@ -106,7 +106,7 @@ class LeaderFetcher:
         self._try_at_once()
 
     def remove(self, fetch: Fetch) -> None:
-        """Nothing is appended for it any more."""
+        """Fetch no more for a partition."""
         self._plan.remove(fetch)
         if not self._plan:
             self._schedule()  # and not at once: those of a new epoch come in the same turn
@@ -155,7 +155,7 @@ class LeaderFetcher:
     # Requests
 
     def _schedule(self) -> None:
-        """At the end of this turn, so that all partitions of one change go into one request."""
+        """Send at the end of this turn, so that all partitions of one change go into one request."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._run_scheduled)
@@ -375,11 +375,11 @@ class LeaderFetcher:
             records = cast(memoryview, data.records or b"")  # what was received is never a region of a file
             size = partition.take(records, data.high_watermark, data.log_start_offset, now_ms)
         except ApiError as error:
-            log.error("%s cannot take what its leader sent: %s", partition.topic_partition, error.message)
+            log.error("%s: append refused or truncation failed: %s", partition.topic_partition, error.message)
             self._own_log_failed(fetch)
             return 0
         except Exception:  # of one partition; the others must not end with it
-            log.exception("%s cannot take what its leader sent", partition.topic_partition)
+            log.exception("%s: append refused or truncation failed", partition.topic_partition)
             self._leave_out(fetch)
             return 0
         fetch.delay_ms = 0
@@ -390,7 +390,7 @@ class LeaderFetcher:
         return size
 
     def _own_log_failed(self, fetch: Fetch) -> None:
-        """It could not be appended to, cut or synced."""
+        """Leave out a partition whose log could not be appended to, truncated or synced."""
         if fetch.partition.log.failure is not None:
             self._plan.remove(fetch)  # its directory is given up, which others see to
         else:
@@ -478,20 +478,20 @@ class LeaderFetcher:
         try:
             fetch.partition.truncate_to_leader(start, end)
         except ApiError as error:
-            log.error("%s cannot be cut to what its leader has: %s", fetch.partition.topic_partition, error.message)
+            log.error("%s cannot be truncated to its leader's log: %s", fetch.partition.topic_partition, error.message)
             self._own_log_failed(fetch)
         else:
             self._plan.name_again(fetch)
 
 
 def _offsets(frame: memoryview | None) -> Offsets:
-    """What a ListOffsets answer says, of partitions without an error."""
+    """Offsets in a ListOffsets answer, of partitions without an error."""
     if frame is None:
         return {}
     try:
         answer = cast(ListOffsetsResponse, decode_answer(LIST_OFFSETS, LIST_OFFSETS_VERSION, frame))
     except ProtocolError as error:
-        log.warning("an answer with offsets cannot be read: %s", error)
+        log.warning("an answer to ListOffsets cannot be read: %s", error)
         return {}
     return {
         TopicPartition(topic.name, found.partition_index): found.offset

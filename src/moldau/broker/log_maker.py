@@ -16,7 +16,7 @@ from moldau.core.ids import TopicPartition
 AT_ONCE_MAX: Final = 8
 """Two to five milliseconds, half of them in system calls."""
 ROUND_S_MAX: Final = 0.005
-"""On a slow disk a round ends sooner."""
+"""Longest time of a round: on a slow disk it ends before `AT_ONCE_MAX`."""
 
 
 class LogMaker:

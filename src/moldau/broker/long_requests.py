@@ -33,7 +33,7 @@ ERROR_OF_OURS: Final = "the request could not be answered because of an error of
 
 
 class LongRequest(NamedTuple):
-    """One of them, as it came."""
+    """A long request, as it came."""
 
     api_key: int
     correlation_id: int
@@ -77,7 +77,7 @@ def _in_turns(work: Awaitable[list[Chunk] | None], *, holds_order: bool) -> Pend
 
 
 class LongRequests:
-    """Those that are worked on now."""
+    """Long requests that are worked on now."""
 
     def __init__(self, much_was_freed: Callable[[], None]) -> None:
         self._room = asyncio.Semaphore(LONG_REQUESTS_MAX)
@@ -121,7 +121,7 @@ async def _written(long: LongRequest, request: Message | None, answer: Message |
 
 
 async def _handled(long: LongRequest, request: Message, turns: Turns) -> Message | PendingAnswer | None:
-    """What the handler says; of one that waits it is for the caller to wait, unless the request is cut."""
+    """Answer of the handler. If it is to come, the caller waits for it, unless the request is cut."""
     pieces = long.pieces
     if pieces is None or not pieces.is_long(request):
         return long.handle(request, long.context)
@@ -147,7 +147,7 @@ async def _settled(answer: Message | PendingAnswer | None) -> Message | None:
 
 
 def long_answer(api_key: int, version: int, correlation_id: int, answer: Message) -> PendingAnswer:
-    """To a request that is answered already, but for the bytes."""
+    """Answer that is decided already and takes long to encode."""
     return _in_turns(Turns().run(respond_in_steps(api_key, version, correlation_id, answer)), holds_order=False)
 
 
@@ -190,7 +190,7 @@ class Collections:
 
 
 _collections = Collections()
-"""Of the process, whatever brokers are in it."""
+"""Garbage collections of the process, which may have several brokers."""
 
 
 class _Suspended:
@@ -216,7 +216,7 @@ def without_collections() -> Iterator[_Suspended]:
 
 
 def server_error(key: int) -> Message:
-    """What a client gets when a handler broke: the error code where the answer has one, else a closed connection."""
+    """Answer to a client when a handler broke: with the error code if it has a place for one, else ProtocolError."""
     answer: Any = response_type(key)
     if not hasattr(answer, "error_code"):
         raise ProtocolError(ERROR_OF_OURS)

@@ -19,13 +19,13 @@ STALE_ENTRIES_MIN = 64
 
 
 _Entry = tuple[float, int, str]
-"""When, in which order, which timer."""
+"""Time, order and key of a timer."""
 
 
 class _Timer(NamedTuple):
     due: float
     entry: _Entry
-    """Its place in the queue: at or before its time."""
+    """Place in the queue: at or before its time."""
     expire: Expire
 
 
@@ -78,7 +78,8 @@ class LoopTimers:
         self._handle = self._loop.call_later(max(due - self._loop.time(), 0), self._wake)
 
     def _wake(self) -> None:
-        """What timers schedule on the way has its turn later, be it due at once."""
+        """Run the timers that are due. Timers that they schedule have their turn later, even if they are due at
+        once."""
         self._handle = None
         now = self._loop.time() + EARLY_S
         due: deque[_Entry] = deque()

@@ -182,7 +182,7 @@ def _offer_to_put_back(directories: Sequence[str], options: argparse.Namespace) 
 
 
 def _ask(question: str) -> bool:
-    """What a person at the terminal says; no where there is none."""
+    """Answer of a person at the terminal; no if there is nobody."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201  where a person looks

@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 0.5
 RETRY_S_MAX = 30.0
-"""What is wrong with a part of the broker may stay wrong: it is tried ever less often."""
+"""Longest pause: what is wrong with a part of the broker may stay wrong, and is tried ever less often."""
 
 
 class MetadataRefresh:
@@ -48,14 +48,14 @@ class MetadataRefresh:
         except SessionLost:
             return  # after it everything is read anew
         except StoreError as error:
-            log.warning("what has changed in the metadata store cannot be read yet: %s", error)
+            log.warning("changes in the metadata store cannot be read yet: %s", error)
             await asyncio.sleep(RETRY_S)
             self._is_stale = True
         except ListenerBehind:
             self._again = self._loop.call_later(self._pause_s, self.stale)
             self._pause_s = min(2 * self._pause_s, RETRY_S_MAX)
         except Exception:
-            log.exception("the cluster has changed and this broker could not follow")
+            log.exception("the cluster has changed and this broker could not apply the change")
 
     def _stop_pause(self) -> None:
         if self._again is not None:

@@ -17,8 +17,8 @@ from moldau.broker.heap import Heap
 T = TypeVar("T")
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long the loop waits for its turn at the interpreter while the thread works: the slowest of 100 round trips beside
-it took 1.5 ms. With Python's own 5 ms it took 6.6."""
+"""Time that the loop waits for its turn at the interpreter while the thread works: the slowest of 100 round trips
+beside it took 1.5 ms. With Python's own 5 ms it took 6.6."""
 
 
 class OpenerThread:

@@ -1,4 +1,4 @@
-"""Whose a directory is, found out before anything in it is made, renamed or removed.
+"""Owner of a directory, found out before anything in it is made, renamed or removed.
 
 Law: a data directory is touched only by its owner. It holds no other broker's directory and lies in none, it is not
 the directory above the brokers of `serve --brokers N`, and no two of `log.dirs` are one or lie in each other. What
@@ -70,7 +70,7 @@ def lock_cluster_directory(path: str, brokers: int, files: Files) -> DirectoryLo
 
 
 def brokers_in(path: str, files: Files) -> int:
-    """How many brokers the cluster in a directory has; 0 if it is not a cluster's."""
+    """Number of brokers of the cluster in a directory; 0 if there is no cluster in it."""
     mark, inside = f"{path}/{CLUSTER_FILE}", _brokers_inside(path, files)
     known = sum(1 for name in inside if _BROKER_NAME.fullmatch(name))
     if files.exists(mark):
@@ -203,7 +203,7 @@ def _check_inside(path: str, real: str, files: Files) -> None:
 
 
 def _check_above(path: str, real: str, files: Files, names_store: bool) -> None:
-    """It is not in a broker's directory, nor one of the brokers of a cluster, started by itself."""
+    """Raise DirectoryError if it is in a broker's directory, or is one of a cluster's brokers, started by itself."""
     parent = os.path.dirname(real)
     if parent != real and files.exists(f"{parent}/{META_PROPERTIES_FILE}"):
         owner = _owner(parent, files)

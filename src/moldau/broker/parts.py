@@ -31,7 +31,7 @@ from moldau.requests.transactions_access import TransactionsAccess
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What several modules of the shell share. A module that needs one or two of these takes them alone."""
+    """Objects that several modules of the shell share. A module that needs one or two of these takes them alone."""
 
     broker_id: BrokerId
     dynamic_config: DynamicConfig
@@ -95,7 +95,7 @@ def make_services(
     opener: Opener,
     logs_made: Callable[[], Awaitable[None]],
 ) -> Services:
-    """What handlers see of the parts, and of those that stand on them."""
+    """Services for handlers, made of the parts and of the objects that stand on them."""
     return Services(
         broker_id=parts.broker_id,
         dynamic_config=parts.dynamic_config,

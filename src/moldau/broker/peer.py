@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 BUFFER_BYTES_MIN = 64 * 1024
 SMALL_ANSWERS_MAX = 128
-"""After so many answers in a row that fill less than an eighth of it, the buffer is given back."""
+"""Answers in a row that fill less than an eighth of the buffer; after them it is given back."""
 
 CORRELATION_IDS = 1 << 31
 
@@ -86,7 +86,7 @@ class PeerClient:
         self.send_encoded(message.api_key, version, body, timeout_ms, then)
 
     def send_encoded(self, api_key: int, version: int, body: bytes, timeout_ms: int, then: Then) -> None:
-        """As `send`, of a request that is bytes already."""
+        """Send a request that is encoded already."""
         link = self._link
         if link is None or link.is_closed:
             link = self._link = _Link(self._loop, self._frame_bytes_max, str(self))
@@ -112,7 +112,7 @@ class PeerClient:
         return 0 if self._link is None else self._link.buffer_bytes
 
     def close(self) -> None:
-        """Whoever waits is told that the peer is gone."""
+        """Close the connection: whoever waits is told that the peer is gone."""
         link, self._link = self._link, None
         if link is not None:
             link.close("closed")
@@ -127,7 +127,7 @@ def decode_answer(api_key: int, version: int, frame: bytes | memoryview) -> Mess
 
 
 def answer_position(api_key: int, version: int) -> int:
-    """Where the message begins in an answer's frame: behind the correlation id, and the tags where there are any."""
+    """Position of the message in an answer's frame: behind the correlation id, and the tags where there are any."""
     return response_prefix(api_key, version).size
 
 

@@ -1,4 +1,4 @@
-"""Where the bytes of connections arrive.
+"""Memory into which the bytes of connections are received.
 
 All connections of a loop read into the same memory, one after the other, and what is complete is served from there. A
 connection that has a large part of a frame keeps that memory until the rest is there, and the others get another one:
@@ -11,10 +11,10 @@ announced.
 import mmap
 
 INPUT_BYTES = 1024 * 1024
-"""What is read at a time at most: as much as a busy producer has on the way. Longer frames come in pieces."""
+"""Bytes that are read at a time at most: as much as a busy producer has on the way. Longer frames come in pieces."""
 
 KEPT_MAX = 64
-"""So many connections may keep theirs at a time; the frames of others come in pieces."""
+"""Connections that may keep their memory at a time; the frames of others come in pieces."""
 
 SPARES_MAX = 4
 
@@ -34,14 +34,14 @@ class ReceiveBuffers:
         return self._kept < KEPT_MAX
 
     def keep_shared(self) -> memoryview:
-        """It is the caller's until it is given back."""
+        """Give the shared memory to the caller until it gives it back."""
         self._kept += 1
         kept = self.shared
         self.shared = self._spares.pop() if self._spares else _new()
         return kept
 
     def give_back(self, kept: memoryview) -> None:
-        """It is the next to be read into: the processor's caches have it."""
+        """Take memory back, to be the next that is read into: the processor's caches have it."""
         self._kept -= 1
         if len(self._spares) < SPARES_MAX:
             self._spares.append(self.shared)

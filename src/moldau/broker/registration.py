@@ -62,22 +62,23 @@ class Registration:
 
     @property
     def info(self) -> BrokerInfo:
-        """As it is registered."""
+        """Data with which the broker is registered."""
         return self._info
 
     async def wait_until_free(self) -> bool:
-        """Until what was registered before us is gone: others count on it as long as it is there. Whether it was."""
+        """Wait until an earlier registration of our number is gone: others count on it until then. Whether there was
+        one."""
         if await self._is_free():
             return False
         await self._repeat(self._is_free)
         return True
 
     async def register(self) -> None:
-        """Raises BrokerStartError if another broker has the number and keeps it."""
+        """Register the broker. Raises BrokerStartError if another broker has the number and keeps it."""
         await self._repeat(self._try_to_register)
 
     async def _repeat(self, attempt: Callable[[], Awaitable[bool]]) -> None:
-        """Each time our node changes, until it works."""
+        """Try each time our node changes, until it works."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
         deadline = loop.time() + self._patience_s
         end_watch = self._store.watch(znodes.broker_path(self._info.id), lambda _: changed.set())
@@ -95,18 +96,18 @@ class Registration:
         offline = {topic: set(indexes) for topic, indexes in self._info.offline.items()}
         for topic, index in partitions:
             offline.setdefault(topic, set()).add(index)
-        await self._tell(offline={topic: tuple(sorted(indexes)) for topic, indexes in offline.items()})
+        await self._update(offline={topic: tuple(sorted(indexes)) for topic, indexes in offline.items()})
 
     async def mark_online(self, partitions: Iterable[TopicPartition]) -> None:
         """Say that these can be used here again."""
         offline = {topic: set(indexes) for topic, indexes in self._info.offline.items()}
         for topic, index in partitions:
             offline.get(topic, set()).discard(index)
-        await self._tell(offline={topic: tuple(sorted(indexes)) for topic, indexes in offline.items() if indexes})
+        await self._update(offline={topic: tuple(sorted(indexes)) for topic, indexes in offline.items() if indexes})
 
     async def mark_shutting_down(self) -> None:
         """Say that this broker is about to go; returns when it is written, or cannot be."""
-        await self._tell(shutting_down=True)
+        await self._update(shutting_down=True)
 
     def close(self) -> None:
         """Listen to the session no more."""
@@ -149,7 +150,7 @@ class Registration:
         there = await self._registered()
         return f" at {there.endpoints[0].host}:{there.endpoints[0].port}" if there and there.endpoints else ""
 
-    async def _tell(self, **news: object) -> None:
+    async def _update(self, **news: object) -> None:
         async with self._one_at_a_time:
             self._info = self._info._replace(**news)  # type: ignore[arg-type]  # the fields of BrokerInfo
             delay_s = RETRY_S_FIRST

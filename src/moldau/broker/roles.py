@@ -101,14 +101,14 @@ class Roles:
             )
 
     def directory_failed(self, partitions: Iterable[TopicPartition]) -> None:
-        """Their logs cannot be used any more."""
+        """Take partitions offline whose logs cannot be used any more."""
         before = frozenset(self._offline)
         for topic_partition in partitions:
             self._take_offline(topic_partition)
         self._tell_offline(before)
 
     def back_online(self, image: ClusterImage, partitions: Iterable[TopicPartition]) -> None:
-        """They may have logs here again; what is missing is made."""
+        """Take partitions up again that may have logs here; missing logs are made."""
         for topic_partition in partitions:
             self._offline.discard(topic_partition)
             self._try_again(image, topic_partition)
@@ -120,7 +120,7 @@ class Roles:
         try:
             self._configure_broker(image)
         except Exception:
-            log.exception("the new configuration of the broker could not be taken; it is tried again")
+            log.exception("the new configuration of the broker could not be applied; it is tried again")
             return False
         return True
 
@@ -155,7 +155,7 @@ class Roles:
             log.warning("%s; it is tried again", error.message)
             self._failed.add(topic_partition)
         except Exception:
-            log.exception("%s could not follow the image; it is tried again", topic_partition)
+            log.exception("%s could not apply its new state; it is tried again", topic_partition)
             self._failed.add(topic_partition)
 
     def _try_again(self, image: ClusterImage, topic_partition: TopicPartition) -> None:
@@ -263,7 +263,7 @@ class Roles:
             self._fetchers.follow(followed)
 
     def _high_watermark(self, topic_partition: TopicPartition, replica: Replica | None) -> int:
-        """What this broker knew last; the checkpoint is only for the first role after a start."""
+        """High watermark that this broker knew last; the checkpoint is only for the first role after a start."""
         if replica is not None:
             return replica.high_watermark
         return self._parts.logs.checkpointed_high_watermark(topic_partition)
@@ -275,7 +275,7 @@ class Roles:
     # Logs
 
     def _log_of(self, topic: TopicImage, topic_partition: TopicPartition) -> Log | None:
-        """None if it cannot be used."""
+        """Log of a partition; None if it cannot be used."""
         if topic_partition in self._offline:
             return None
         try:
@@ -295,7 +295,7 @@ class Roles:
         self._offline.discard(topic_partition)
 
     def _let_go(self, topic_partition: TopicPartition) -> None:
-        """Neither lead nor follow it; its log is deleted later."""
+        """Lead and follow a partition no more; its log is deleted later."""
         self._stop_fetching(topic_partition)
         self._parts.replicas.remove(*topic_partition)
 

@@ -20,7 +20,7 @@ SENDFILE_BYTES_MIN = 131072
 1.28 CPU seconds per GB with six regions of 64 KiB)."""
 
 READ_AHEAD_BYTES_MAX = 262144
-"""What is read into memory before the socket has taken it: a client that does not read costs no more."""
+"""Bytes that are read into memory before the socket has taken them: a client that does not read costs no more."""
 
 COLD_READ_STEP_BYTES = 1 << 20
 

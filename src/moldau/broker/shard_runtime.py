@@ -47,7 +47,7 @@ PART_RECORDS_MAX = 1_000
 """Tombstones of the longest names that come to less than 1 MB, the default of max.message.bytes."""
 
 GATHERED_MAX = 8
-"""As many writes share a batch at most. When a thousand members join at once a turn of the loop is long: the first can
+"""Writes that share a batch at most. When a thousand members join at once a turn of the loop is long: the first can
 work on their answers while the last are still asking, and what was made for them is freed before it piles up."""
 
 BATCH_OVERHEAD_BYTES = 61
@@ -58,7 +58,7 @@ S = TypeVar("S", bound=CoordinatorShard)
 T = TypeVar("T")
 R = TypeVar("R")
 Told = Callable[[int], None]
-"""Who is told what became of a write: 0, or the error's code."""
+"""Callback that is told the result of a write: 0, or the error's code."""
 
 _AS_CLIENTS_SEE_IT = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -116,9 +116,9 @@ class ShardRuntime(Generic[S]):
         self._gathered_bytes = 0
         self._in_flight: deque[_InFlight] = deque()
         self.waiting: dict[PendingWrite[Any], None] = {}
-        """Who waits for an answer, in the order of their coming."""
+        """Answers that are waited for, in the order of the requests."""
         self._answers: deque[tuple[PendingWrite[Any], Any]] = deque()
-        """Answers that are there, to be told at the end of this turn of the loop."""
+        """Answers that are ready, to be given at the end of this turn of the loop."""
 
     # Loading
 
@@ -128,7 +128,7 @@ class ShardRuntime(Generic[S]):
             for _ in self.load_steps():
                 await asyncio.sleep(0)
         except Exception:
-            log.exception("cannot load %s", self.partition.topic_partition)
+            log.exception("%s: coordinator not loaded", self.partition.topic_partition)
             self._give_up(State.FAILED)
 
     def load_steps(self) -> Iterator[int]:
@@ -253,7 +253,7 @@ class ShardRuntime(Generic[S]):
             raise
 
     def tell(self, answer: "PendingWrite[T]", value: T) -> None:
-        """Not at once: who gets an answer may have another request waiting, and a shard may be in mid-change."""
+        """Give an answer later: its receiver may have another request waiting, and the shard may be in mid-change."""
         if not self._answers:
             self._loop.call_soon(self._tell_all)
         self._answers.append((answer, value))
@@ -359,7 +359,7 @@ class ShardRuntime(Generic[S]):
                 for record in outcome.records:
                     self.shard.replay(record, producer_id)
         except Exception:
-            log.exception("%s: a record of ours cannot be replayed", self.partition.topic_partition)
+            log.exception("%s: coordinator unloaded, it cannot replay a record", self.partition.topic_partition)
             told(ErrorCode.UNKNOWN_SERVER_ERROR)
             self._give_up(State.FAILED)
             return False
@@ -373,7 +373,7 @@ class ShardRuntime(Generic[S]):
         self._settle()
 
     def _wait_until_safe(self, entry: "_InFlight") -> None:
-        """For this disk and for the other replicas, at once."""
+        """Wait for the sync of this disk and for the other replicas, both at once."""
         partition = self.partition
         syncing = self._durability.when_durable([partition.log], ACKS_ALL)
         if syncing is not None:
@@ -420,14 +420,14 @@ class ShardRuntime(Generic[S]):
                 self.apply(outcome)
 
     def _broken(self) -> None:
-        """What is in memory contradicts itself: it is given up, and read again from the log, which does not."""
-        log.exception("%s: the state of its coordinator is broken", self.partition.topic_partition)
+        """Give up a state that contradicts itself: it is read again from the log, which does not."""
+        log.exception("%s: coordinator unloaded, its state contradicts itself", self.partition.topic_partition)
         self._give_up(State.FAILED)
 
     # The end
 
     def close(self) -> None:
-        """This broker leads the partition no more, or stops."""
+        """Unload the shard: this broker leads the partition no more, or stops."""
         if self.state in (State.LOADING, State.ACTIVE):
             self._give_up(State.CLOSED)
 
@@ -460,23 +460,23 @@ class PendingWrite(Promise[T]):
         self._refused = refused
 
     def keep(self, value: T) -> None:
-        """The decision's promise is kept."""
+        """Give the answer that the decision's promise has."""
         if self.ends_waiting():
             self._runtime.tell(self, value)
 
     def committed(self, error_code: int) -> None:
-        """The records are durable, or will not be."""
+        """Take the result of the write: the records are durable, or will not be."""
         self._outcome.committed(error_code)
         if error_code:
             self.refuse(ApiError(ErrorCode(error_code), "the coordinator's log did not take it"))
 
     def refuse(self, error: ApiError) -> None:
-        """There will be no answer but this error."""
+        """Answer with this error."""
         if self.ends_waiting():
             self._runtime.tell(self, self._refused(error))
 
     def ends_waiting(self) -> bool:
-        """Whether it waited until now."""
+        """End the wait; whether it waited until now."""
         return self._runtime.waiting.pop(self, self) is None
 
 

@@ -40,7 +40,7 @@ async def hand_over(
 
 
 def _could_move(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
-    """What the broker leads and another in-sync replica could lead."""
+    """Partitions that the broker leads and another in-sync replica could lead."""
     return [
         TopicPartition(topic.name, index)
         for topic in image.topics.values()

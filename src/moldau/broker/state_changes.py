@@ -35,7 +35,7 @@ def write_to(path: str) -> Callable[[], None]:
 
 
 def decided(controller: int, controller_epoch: int, changes: Iterable[Change]) -> None:
-    """The controller has written these states."""
+    """Log the states that the controller has written."""
     if _log.disabled:
         return
     for change in changes:
@@ -49,15 +49,15 @@ def decided(controller: int, controller_epoch: int, changes: Iterable[Change]) -
 
 
 def leads(broker: int, partition: TopicPartition, leader_epoch: int) -> None:
-    """This broker leads a partition from now on."""
+    """Log that this broker leads a partition from now on."""
     if not _log.disabled:
-        _log.info("Broker %d leads partition [%s,%d] in leader epoch %d", broker, *partition, leader_epoch)
+        _log.info("Broker %d became leader for partition [%s,%d] in leader epoch %d", broker, *partition, leader_epoch)
 
 
 def follows(broker: int, partition: TopicPartition, leader: int, leader_epoch: int) -> None:
-    """This broker follows a leader from now on."""
+    """Log that this broker follows a leader from now on."""
     if not _log.disabled:
         _log.info(
-            "Broker %d follows broker %d for partition [%s,%d] in leader epoch %d",
+            "Broker %d became follower of broker %d for partition [%s,%d] in leader epoch %d",
             *(broker, leader, *partition, leader_epoch),
         )

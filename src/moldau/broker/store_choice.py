@@ -1,4 +1,4 @@
-"""Which metadata store a broker uses, so that brokers meant to be one cluster are, and others never.
+"""Choice of the metadata store of a broker, so that brokers meant to be one cluster are, and others never.
 
 The first that fits: ZooKeeper; the file that `metadata.store.path` names; the file in the first data directory, which
 every broker that ran alone has; the file that this broker joined before (`metadata.location`); the file of a sibling;
@@ -31,7 +31,7 @@ _NUMBER_AT_THE_END = re.compile(r"-\d+$")
 
 
 class StorePlace(NamedTuple):
-    """Where the store is: the hosts of an ensemble, or a file."""
+    """Place of the store: the hosts of an ensemble, or a file."""
 
     zookeeper: str | None
     path: str

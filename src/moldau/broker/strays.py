@@ -1,4 +1,4 @@
-"""Which of the logs on disk the cluster has no use for any more."""
+"""Logs on disk that the cluster has no use for any more."""
 
 from enum import Enum
 
@@ -7,7 +7,7 @@ from moldau.log.log import Log
 
 
 class StrayReason(Enum):
-    """What the image says about a log that was found on disk."""
+    """Reason why the cluster has no use for a log that was found on disk."""
 
     TOPIC_GONE = "its topic is gone"
     TOPIC_MADE_ANEW = "its topic was deleted and made anew"
@@ -15,7 +15,7 @@ class StrayReason(Enum):
 
 
 def why_stray(image: ClusterImage, log: Log, broker_id: int) -> StrayReason | None:
-    """Why the cluster has no use for a log; None if it has."""
+    """Reason why the cluster has no use for a log; None if it has."""
     name, index = log.topic_partition
     if name in image.unreadable_topics:
         return None

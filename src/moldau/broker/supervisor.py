@@ -35,7 +35,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class BrokerPlan(NamedTuple):
-    """How one of the brokers is started."""
+    """Arguments and address with which one of the brokers is started."""
 
     number: int
     arguments: tuple[str, ...]
@@ -69,7 +69,7 @@ class Supervisor:
         self._code = os.EX_OK
 
     async def run(self) -> int:
-        """Until `stop`, or until a broker cannot be run; the exit code."""
+        """Run until `stop`, or until a broker cannot be run; the exit code."""
         runs = [asyncio.ensure_future(child.run()) for child in self._children]
         await self._end.wait()
         for child in self._children:
@@ -178,7 +178,7 @@ def _how(code: int) -> str:
 
 
 def _die_with_parent() -> None:
-    """In the child: a supervisor that is killed takes its brokers along (Linux)."""
+    """Let the child end with its supervisor, if that is killed (Linux); called in the child."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 

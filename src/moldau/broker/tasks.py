@@ -1,4 +1,4 @@
-"""What a broker does by itself, each at its interval."""
+"""Periodic work of a broker, each task at its own interval."""
 
 import asyncio
 import logging

@@ -34,7 +34,7 @@ STALL_MS_MAX: Final = 50
 """No request and no task may hold the event loop for longer."""
 
 LOOK_S: Final = 0.05
-"""At 10 ms the looks took a tenth of what a busy broker needs itself, because each makes it change threads."""
+"""Time between two looks. At 10 ms they took a tenth of what a busy broker needs, as each makes it change threads."""
 LOOK_CLOSER_S: Final = 0.02
 BUSY_S: Final = 0.001
 """A loop that worked less than this since the last look is not asked."""
@@ -125,7 +125,7 @@ class Watchdog:
             self._stopped.set()
 
     def _answer(self) -> None:
-        """In the loop."""
+        """Note the time; called in the loop."""
         self._answered_at, self._worked = time.monotonic(), time.thread_time()
         self._answered = True
         if self._below is None:
@@ -138,7 +138,7 @@ class Watchdog:
                 self._seen = cause_of(frame, self._below, self._request_at_work) or self._seen
 
     def _judge(self) -> None:
-        """How long the last answer took; once for each."""
+        """Report the last answer if it took too long; once for each."""
         if self._asked_at is None:
             return
         (asked_at, worked_before), self._asked_at = self._asked_at, None
