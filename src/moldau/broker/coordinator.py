@@ -80,7 +80,7 @@ class Coordinator(Generic[S]):
         decide: Callable[[S], Decision[T]],
         refused: Callable[[ApiError], R],
     ) -> T | R | Promise[T | R]:
-        """As `answer`, of records that count when the producer's transaction is committed."""
+        """Answer like `answer`, for records that count when the producer's transaction is committed."""
         try:
             shard = self._shard_of(key)
         except ApiError as error:

@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 VERSION = 2
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 MARKERS_MAX = 1_000
-"""In one request; the others wait for the next."""
+"""Markers in one request at most; the others wait for the next."""
 AGAIN_MS = 50
-"""Until a partition is tried again that has no leader, or whose leader did not take the marker."""
+"""Pause before a partition is tried again that has no leader, or whose leader did not take the marker."""
 
 DROPPED = frozenset(
     (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION)
@@ -78,7 +78,7 @@ class MarkerDelivery:
         self._done = None
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are done with."""
+        """Take out partitions that have the marker, or need none."""
         self.left.difference_update(partitions)
         if not self.left:
             self.end(is_complete=True)
@@ -113,12 +113,12 @@ class MarkerSender:
         self._coordinator_epoch = coordinator_epoch
         self._leaders: dict[int, _Leader] = {}
         self._new: list[tuple[MarkerDelivery, Sequence[TopicPartition]]] = []
-        """To be routed at the end of this turn of the loop."""
+        """Markers to be routed at the end of this turn of the loop."""
         self._again: list[tuple[MarkerDelivery, Sequence[TopicPartition]]] = []
-        """To be routed when their pause is over."""
+        """Markers to be routed when their pause is over."""
         self._timer: asyncio.TimerHandle | None = None
         self.local: MarkerWriter | None = None
-        """What writes markers here; without it this broker asks itself as it asks others."""
+        """Writer of markers on this broker; without it the broker asks itself as it asks others."""
 
     def send(self, transactional_id: str, marker: Marker, done: Callable[[bool], None]) -> MarkerDelivery:
         delivery = MarkerDelivery(transactional_id, marker, self._coordinator_epoch(transactional_id), done)

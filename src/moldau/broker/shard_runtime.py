@@ -201,7 +201,8 @@ class ShardRuntime(Generic[S]):
     def answer_in_transaction(
         self, producer: TransactionalProducer, decide: Callable[[S], Decision[T]], refused: Callable[[ApiError], R]
     ) -> T | R | Promise[T | R]:
-        """As `answer`, of records of the producer's transaction: they are a batch of their own, behind all others."""
+        """Answer like `answer`, for records of the producer's transaction: they are a batch of their own, behind all
+        others."""
         self._flush()
         if self.state is not State.ACTIVE:
             return refused(ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator moved"))

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 VERSION = 5
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 TRANSACTIONS_MAX = 1000
-"""In one request; the others wait for the next."""
+"""Transactions in one request at most; the others wait for the next."""
 
 Codes = Mapping[TopicPartition, ErrorCode]
 
@@ -45,7 +45,7 @@ class CoordinatorVerifier:
         self._parts = parts
         self._nodes: dict[int, _Node] = {}
         self.local: PartitionAdder | None = None
-        """This broker's own coordinator; without it this broker asks itself as it asks others."""
+        """Coordinator of this broker; without it the broker asks itself as it asks others."""
 
     async def verify(
         self, transaction: VerifiedTransaction, partitions: Sequence[TopicPartition], operation: TransactionOperation

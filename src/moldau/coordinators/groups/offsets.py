@@ -107,9 +107,9 @@ class Offsets:
         self._groups = groups
         self._committed: dict[str, Partitions] = {}
         self._pending: dict[int, dict[str, dict[TopicPartition, _Pending]]] = {}
-        """By producer id, of transactions that are open."""
+        """Offsets of open transactions, by producer id."""
         self._records = 0
-        """Offsets that were replayed, in the order of the log."""
+        """Number of offsets that were replayed, in the order of the log."""
 
     def commit(self, who: Committing, offsets: Sequence[OffsetToCommit]) -> Decision[list[int]]:
         """Error codes in the order of `offsets`; raises ApiError if the whole commit is refused."""
@@ -129,8 +129,8 @@ class Offsets:
         return answered(codes, records)
 
     def commit_in_transaction(self, who: Committing, offsets: Sequence[OffsetToCommit]) -> Decision[list[int]]:
-        """As `commit`, of offsets that a producer's transaction carries (TxnOffsetCommit). Whoever names a generation,
-        a member or an instance is held to it (KIP-447)."""
+        """Commit offsets in a producer's transaction (TxnOffsetCommit). A generation, a member or an instance that is
+        named is checked (KIP-447)."""
         group = self._groups.find(who.group_id)
         if group is None and who.generation >= 0:
             raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"group {who.group_id!r} is gone")
@@ -294,8 +294,8 @@ class Offsets:
         return True
 
     def _overtake(self, group_id: str, partition: TopicPartition, record: int) -> None:
-        """Of a mix of transactions and plain commits the record that is last in the log counts, whichever marker is:
-        compaction keeps that one, and a reload must come to the same."""
+        """Mark pending offsets that a later record replaces. Among transactions and plain commits the last record in
+        the log counts, whatever the order of the markers: compaction keeps it, and a reload must come to the same."""
         for groups in self._pending.values():
             pending = groups.get(group_id, {})
             known = pending.get(partition)
