@@ -294,10 +294,12 @@ def test_cutting_below_the_high_watermark_is_an_error_in_the_log(caplog: pytest.
     with caplog.at_level(logging.INFO):
         follower.diverged(0, 2)
     assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert "truncated to offset 2 from 3" in caplog.text
     assert follower.high_watermark == 2
     caplog.clear()
     follower.diverged(0, 1)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "truncated to offset 1, below its high watermark 2" in caplog.text
     assert follower.high_watermark == 1
 
 

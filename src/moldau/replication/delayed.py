@@ -122,6 +122,6 @@ class DelayedCommit(Generic[Answer]):
 def when_committed(
     scheduler: Scheduler, parts: Sequence[tuple[Partition, int]], timeout_ms: int
 ) -> "Future[Failures] | None":
-    """What failed of the parts, to come; None: all are committed already."""
+    """Future of the parts that failed; None: all are committed already."""
     waiting = [part for part in parts if part[0].high_watermark < part[1]]
     return DelayedCommit(scheduler, waiting, timeout_ms, lambda failed: failed).future if waiting else None

@@ -1,4 +1,4 @@
-"""When a write is safe enough to be acknowledged: a named policy (`log.flush.policy`).
+"""Policy that says when a write is safe enough to be acknowledged (`log.flush.policy`).
 
 `group`: acks=all is answered after a sync that began after the write. One sync serves every write before it, so its
 cost is shared. `os`: at once, as Apache Kafka does: the page cache holds it and replication is the durability.
@@ -20,7 +20,7 @@ Failed = frozenset[Log]
 """The logs whose sync failed."""
 
 OnSynced = Callable[[Failed], None]
-"""Who is told, in the loop, that a sync has ended."""
+"""Listener, in the loop, for the end of a sync."""
 
 
 class Committer(Protocol):

@@ -1,4 +1,4 @@
-"""What a follower has told one leader in their fetch session (KIP-227), and what it has to tell next.
+"""Plan of a follower's fetch session with one leader (KIP-227): what it has told the leader, and has to tell next.
 
 A request names only partitions that are new, that have moved, or that are to be tried again; the leader keeps the
 rest, so an idle partition costs nothing. The law: what an answer says of a partition counts only if the position that
@@ -33,7 +33,7 @@ class Fetch:
         self.delay_ms = 0
 
     def position(self) -> Position:
-        """What to ask for."""
+        """Position to ask for."""
         partition = self.partition
         log = partition.log
         return Position(
@@ -101,17 +101,18 @@ class FetchPlan:
         return fetch.asked != NEVER and self.holds(fetch) and fetch not in self._due and fetch not in self._held
 
     def name_again(self, fetch: Fetch) -> None:
-        """Its position moved, or is to be tried again."""
+        """Name a partition in the next request: its position moved, or is to be tried again."""
         if fetch not in self._held:
             self._due[fetch] = None
 
     def hold_back(self, fetch: Fetch) -> None:
-        """It has moved, and the leader may not hear of that yet. Meanwhile the leader sends nothing for it."""
+        """Name a partition later: it has moved, and the leader may not hear of that yet, and sends nothing for it
+        meanwhile."""
         self._due.pop(fetch, None)
         self._held.add(fetch)
 
     def let_go(self, fetch: Fetch) -> None:
-        """The leader may hear of it."""
+        """Name a partition that was held back."""
         if fetch in self._held:
             self._held.discard(fetch)
             self._due[fetch] = None

@@ -58,7 +58,7 @@ class FollowedPartition(Replica):
         return size
 
     def _append_first(self, records: Buffer, now_ms: int) -> int:
-        """A log may start inside a batch (DeleteRecords): then the leader sends that batch as a whole.
+        """Append at a log start, which may lie inside a batch (DeleteRecords): the leader sends that batch as a whole.
 
         Nobody needs what lies before it: either we have nothing there, or the leader has it no more.
         """
@@ -89,10 +89,10 @@ class FollowedPartition(Replica):
             waiter.advanced(size or 1)  # inside an answer, or of before our time: its bytes are not known
 
     def diverged(self, epoch: int, end_offset: int) -> None:
-        """The leader's `epoch`, the last it has in common with ours or an older one, ends at `end_offset`.
+        """Truncate: the leader's `epoch`, the last it has in common with ours or an older one, ends at `end_offset`.
 
-        Cut back to where the logs agree as far as is known now. If our epochs differ in between, the next fetch,
-        from an older epoch, asks again.
+        The log is truncated to where the logs agree as far as is known now. If our epochs differ in between, the next
+        fetch, from an older epoch, asks again.
         """
         log = self.log
         own = log.epoch_end_offset(epoch)
@@ -105,10 +105,10 @@ class FollowedPartition(Replica):
         self._truncate_to(min(offset, log.log_end_offset))
 
     def truncate_to_leader(self, log_start: int, log_end: int) -> None:
-        """The leader has nothing at our end: start over at its start, or cut off what lies behind its end."""
+        """Truncate a log whose end the leader does not have: start over at its start, or end where it ends."""
         log = self.log
         if log.log_end_offset < log_start:
-            logger.warning("%s starts over at %d: its leader has nothing before it", self.topic_partition, log_start)
+            logger.warning("%s truncated fully, starts at offset %d as its leader", self.topic_partition, log_start)
             log.truncate_fully_and_start_at(log_start)
             self._uncommitted.clear()
             self.high_watermark = log.log_start_offset
@@ -120,11 +120,11 @@ class FollowedPartition(Replica):
         if offset < self.high_watermark:
             # Only an unclean election can do this; anything else would be a lost record.
             logger.error(
-                "%s is cut to %d, below its high watermark %d: its leader of epoch %d does not have these records",
+                "%s truncated to offset %d, below its high watermark %d: the leader of leader epoch %d has no more",
                 self.topic_partition, offset, self.high_watermark, self.leader_epoch,
             )  # fmt: skip
         elif offset < log.log_end_offset:
-            logger.info("%s is cut from %d to %d", self.topic_partition, log.log_end_offset, offset)
+            logger.info("%s truncated to offset %d from %d", self.topic_partition, offset, log.log_end_offset)
         try:
             log.truncate_to(offset)
         except InvariantError as error:

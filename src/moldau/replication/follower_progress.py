@@ -1,4 +1,4 @@
-"""What the leader of a partition knows of one other replica: how far it is, and since when it is behind.
+"""Progress of one other replica as the leader of a partition knows it: how far it is, and since when it is behind.
 
 A follower is behind from the moment at which the leader has more than it; a fetch that reaches the leader's end ends
 that. One that keeps reaching what the end was at its last fetch is as far behind as that fetch is old: a busy
@@ -37,7 +37,7 @@ class FollowerProgress:
         return f"FollowerProgress({self.replica_id}, end {self.log_end_offset}, behind since {self.behind_since_ms})"
 
     def fetched(self, offset: int, log_start: int, broker_epoch: int, leader_end: int, now_ms: int) -> bool:
-        """It asks for `offset`: it has all before it. Whether its end moved."""
+        """Note that the follower asks for `offset`, so that it has all before it. Whether its end moved."""
         if broker_epoch != self.broker_epoch:
             self._take_broker_epoch(broker_epoch, now_ms)
         if offset >= leader_end:
@@ -63,7 +63,7 @@ class FollowerProgress:
         self.broker_epoch = broker_epoch
 
     def leader_appended(self, now_ms: int) -> None:
-        """If it was at the end until now, it is behind from now on."""
+        """Note that a follower that was at the end until now is behind from now on."""
         if self.behind_since_ms is None:
             self.behind_since_ms = now_ms
 

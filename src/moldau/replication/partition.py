@@ -32,7 +32,7 @@ from moldau.replication.replica import ENOUGH_BYTES, UNCOMMITTED_MAX, Replica, i
 
 
 class IsrChanges(Protocol):
-    """Who brings a leader's wish for other in-sync replicas to the store."""
+    """Writes a leader's proposals for the ISR to the store."""
 
     def propose(self, partition: "Partition", isr: tuple[int, ...]) -> None:
         """Write it, expecting the partition's `partition_epoch`; `update` or `proposal_refused` follow."""
@@ -55,7 +55,7 @@ class ReplicaWaiter(Protocol):
     """A follower's fetch session."""
 
     def grown(self, partition: "Partition") -> None:
-        """There is more to fetch, or the partition is led no more."""
+        """Called when there is more to fetch, or when the partition is led no more."""
         ...
 
 
@@ -100,7 +100,8 @@ class Partition(Replica):
         isr_changes: IsrChanges | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Without `broker_id` it is the first in-sync replica's, without `replicas` they are all in sync."""
+        """Make the leader: without `broker_id` it is the first in-sync replica, without `replicas` they are all in
+        sync."""
         start, end = log.log_start_offset, log.log_end_offset
         super().__init__(topic_id, log, leader_epoch, max(start, min(high_watermark or start, end)))
         self.is_led = True
@@ -246,7 +247,7 @@ class Partition(Replica):
     # The high watermark
 
     def advance_high_watermark(self, end: int, appended_bytes: int) -> None:
-        """To `end`, and tell those who wait for more."""
+        """Advance to `end`, and tell those who wait for more."""
         before = self.high_watermark
         if end < before:
             raise InvariantError(f"the high watermark of {self.topic_partition} went back from {before} to {end}")
@@ -288,7 +289,7 @@ class Partition(Replica):
             heappush(self._commits, (next_offset, self._commit_number, waiter))
 
     def forget(self, waiter: CommitWaiter) -> None:
-        """It waits no more."""
+        """Let a write wait no more."""
         self._commits = [each for each in self._commits if each[2] is not waiter]
         heapify(self._commits)
 
@@ -312,7 +313,7 @@ class Partition(Replica):
             self._propose((*self.in_sync_replicas, replica_id))
 
     def follower(self, replica_id: int) -> FollowerProgress:
-        """What is known of a replica; raises ApiError if the broker is none. It may know of a reassignment first."""
+        """Progress of a replica; raises ApiError if the broker is none. It may know of a reassignment before we do."""
         follower = self.followers.get(replica_id)
         if follower is None:
             reason = f"broker {replica_id} is no replica of {self.topic_partition}"
@@ -340,7 +341,7 @@ class Partition(Replica):
         return self.log.read(offset, max_bytes, self.log.log_end_offset, min_one_batch)
 
     def check_lag(self, now_ms: int, lag_ms: int) -> None:
-        """Wish those out of the in-sync replicas that have been behind for too long."""
+        """Propose an ISR without the followers that have been behind for too long."""
         if self.pending_isr is not None or self._isr_changes is None:
             return
         slow = [each for each in self._waited_for if each.is_behind(now_ms, lag_ms)]
@@ -357,14 +358,15 @@ class Partition(Replica):
             self._isr_changes.propose(self, isr)
 
     def proposal_refused(self) -> None:
-        """The store has surely not taken the proposal, and never will."""
+        """Take back the proposal: the store has surely not taken it, and never will."""
         self.pending_isr = None
         self._meet_followers()
         self._replicas_changed()
 
     def update(self, isr: Sequence[int], replicas: Sequence[int], partition_epoch: int) -> None:
-        """What the store has by now. A reassignment changes `replicas` without a new `partition_epoch`: whoever a
-        proposal under way may add still counts then, replica or not, until the proposal is refused."""
+        """Take the ISR and the replicas that the store has by now. A reassignment changes `replicas` without a new
+        `partition_epoch`: a replica that a pending proposal may add still counts then, until the proposal is
+        refused."""
         if partition_epoch < self.partition_epoch or not self.is_led:
             return
         if partition_epoch > self.partition_epoch:
@@ -398,7 +400,7 @@ class Partition(Replica):
     # The end
 
     def resign(self) -> None:
-        """Another leads from now on, or nobody: nothing more is appended, and whoever waits is told."""
+        """Lead no more: nothing is appended from now on, and whoever waits is told."""
         self.is_led = False
         self.lane.close()
         self._fail_commits(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -61,12 +61,12 @@ class Replica:
             raise InvariantError(f"the high watermark {high_watermark} is outside of {log}")
 
     def configure(self, config: TopicConfig) -> None:
-        """The topic's configuration is this one from now on."""
+        """Take a new configuration of the topic."""
         self.log.config = config
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to where no transaction is open: what `read_committed` may read."""
+        """Offset before which no transaction is open: `read_committed` may read up to it."""
         return self.log.last_stable_offset_below(self.high_watermark)
 
     def read(self, offset: int, max_bytes: int, *, committed: bool, min_one_batch: bool) -> FileRegion | None:
@@ -75,7 +75,7 @@ class Replica:
         return self.log.read(offset, max_bytes, limit, min_one_batch)
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """KIP-320: a client with an older or newer idea of who leads is told so."""
+        """Raise ApiError for a client with an older or newer idea of who leads (KIP-320)."""
         if current_leader_epoch in (-1, self.leader_epoch):
             return
         if current_leader_epoch < self.leader_epoch:
@@ -98,7 +98,7 @@ class Replica:
             self._stable.remove(waiter)
 
     def wake(self) -> None:
-        """The role of this copy changed: every fetch that waits for it reads again."""
+        """Let every fetch that waits for this copy read again: its role has changed."""
         stable = () if self._stable is None else self._stable.waiters
         for waiter in (*self.waiters, *stable):
             waiter.advanced(ENOUGH_BYTES)

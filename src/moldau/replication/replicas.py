@@ -11,7 +11,7 @@ from moldau.replication.replica import Replica
 
 
 class TopicLookup(Protocol):
-    """What the whole cluster has."""
+    """Topics and partitions of the whole cluster."""
 
     def exists(self, topic: str, index: int) -> bool: ...
 
@@ -19,7 +19,7 @@ class TopicLookup(Protocol):
 
 
 class Replicas:
-    """Where handlers find partitions. Each is led or followed, never both."""
+    """Partitions that this broker leads or follows, never both."""
 
     def __init__(self, lookup: TopicLookup | None = None) -> None:
         self._lookup = lookup
@@ -105,7 +105,7 @@ class Replicas:
         return [partition for topic in self._followed.values() for partition in topic.values()]
 
     def of_topic(self, topic: str) -> list[Partition]:
-        """Those of a topic that are led here."""
+        """Partitions of a topic that are led here."""
         return list(self._led.get(topic, {}).values())
 
     def name_of(self, topic_id: bytes) -> str | None:
@@ -115,7 +115,7 @@ class Replicas:
 
 
 def _retire(replica: Replica | None) -> None:
-    """Its time is over; the dictionaries say so already, so that whoever is woken finds what is there now."""
+    """End a replica's role. The dictionaries have changed already, so that whoever is woken finds the new one."""
     if isinstance(replica, Partition):
         replica.resign()
     elif replica is not None:

@@ -1,4 +1,4 @@
-"""How fast throttled replicas may be copied (KIP-73): a rate over the last seconds, and who it holds for.
+"""Throttle of replication (KIP-73): a rate over the last seconds, and the replicas it holds for.
 
 Nothing is delayed by it. Who is over the rate leaves throttled partitions out until the windows have moved on, so the
 bytes of one answer may pass the limit and the next ones make up for it.
@@ -33,7 +33,7 @@ class Throttle:
         return self._rate_bytes is not None
 
     def record(self, size: int) -> None:
-        """So many bytes of throttled replicas were sent or taken."""
+        """Count bytes of throttled replicas that were sent or received."""
         now_ms = self._clock.monotonic_ms()
         windows = self._windows
         if windows and now_ms - windows[-1][0] < WINDOW_MS:
