@@ -49,7 +49,7 @@ from moldau.requests.transactional_produce import NO_VERDICTS, Verdicts, Verific
 ACKS = (ACKS_ALL, NO_ACKS, 1)
 
 WRITTEN_BY_BROKERS = ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics are written by brokers only")
-"""What coordinators keep in memory is only what they themselves have written."""
+"""Error for internal topics: a coordinator's state in memory holds only records that it wrote itself."""
 
 
 PIECES = Pieces("topic_data", "responses", "partition_data", "partition_responses")
@@ -185,7 +185,7 @@ class _Writing:
             self._written.uncommitted.append((partition, appended.last_offset + 1))
 
     def answer(self) -> ProduceResponse | PendingAnswer | None:
-        """To be told now, or when what was appended is safe; None: nobody wants to know."""
+        """Answer for now, or for when the appended records are safe; None: the client wants none."""
         context, written, acks = self.context, self._written, self._request.acks
         response = ProduceResponse(responses=self._results)
         if acks == NO_ACKS:
@@ -228,7 +228,7 @@ def _fail_loudly(response: ProduceResponse) -> None:
 
 
 def _check(request: ProduceRequest, context: RequestContext) -> Verification | Verdicts:
-    """What is to be asked before anything is appended; raises ApiError if the whole request is refused."""
+    """Question to the coordinator before anything is appended; raises ApiError if the whole request is refused."""
     if request.acks not in ACKS:
         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1, not {request.acks}")
     if not any(is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data):

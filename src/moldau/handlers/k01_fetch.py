@@ -129,7 +129,7 @@ def answer_now(
 
 
 def _follower(request: FetchRequest, version: int) -> replica_fetch.Sender:
-    """Who asks, if it is a broker."""
+    """Sender of the request, if it is a broker."""
     if version < FETCH_BY_REPLICA_STATE:
         return replica_fetch.Sender(request.replica_id, broker_epoch=-1)
     return replica_fetch.Sender(request.replica_state.replica_id, request.replica_state.replica_epoch)

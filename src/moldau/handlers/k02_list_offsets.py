@@ -49,7 +49,7 @@ OFFSETS_TELL_LEADER_EPOCH = 4  # KIP-320
 OFFSETS_NOT_AVAILABLE_YET = 5  # KIP-207
 
 SEARCHES_MAX = 3
-"""How often a look-up by time begins anew because what it found was deleted meanwhile."""
+"""Times that a look-up by time begins anew because the records it found were deleted meanwhile."""
 
 Found = tuple[int, int, int]
 """Offset, timestamp, leader epoch."""
@@ -75,7 +75,7 @@ def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsR
 
 
 def _asked_twice(asked: list[tuple[str, ListOffsetsPartition]]) -> set[tuple[str, int]]:
-    """As in Kafka, a partition that is named twice gets no answer but an error."""
+    """Partitions that are named twice: they get an error and no other answer, as in Kafka."""
     keys = [(topic, partition.partition_index) for topic, partition in asked]
     return set() if len(set(keys)) == len(keys) else {key for key, count in Counter(keys).items() if count > 1}
 
@@ -187,7 +187,7 @@ async def _run(search: Search, log: Log, opener: Opener) -> TimestampOffset | No
 
 
 def _end(partition: Partition, request: ListOffsetsRequest) -> int:
-    """Up to where the one who asks may read."""
+    """Offset up to which the client may read."""
     if request.replica_id >= 0:
         return partition.log.log_end_offset
     return partition.last_stable_offset if request.isolation_level == READ_COMMITTED else partition.high_watermark

@@ -40,7 +40,7 @@ LISTENER_NOT_FOUND_IS_KNOWN = 6
 TOPICS_HAVE_IDS = 10  # KIP-516
 TOPICS_BY_ID = 12
 PARTITIONS_AT_ONCE_MAX = 1000
-"""Told without a pause: 2 to 3 ms."""
+"""Partitions that are described without a pause: 2 to 3 ms."""
 
 CREATED_AT_ONCE_MAX = 1000
 """Topics that one request creates; who wants more asks again, as clients do for what they are not told of."""
@@ -63,7 +63,7 @@ Asked = list[TopicImage | MetadataRequestTopic]
 
 
 def _asked(request: MetadataRequest, context: RequestContext) -> Asked:
-    """What the answer is to tell of. A topic that is named twice is told once, as in Kafka."""
+    """Topics that the answer describes. A topic that is named twice is described once, as in Kafka."""
     image = context.services.metadata.image
     distinct = {_key(each): each for each in _asked_for(request, context)}
     return [each if isinstance(each, TopicImage) else _find(each, image) or each for each in distinct.values()]
@@ -87,7 +87,7 @@ def _find(asked: MetadataRequestTopic, image: ClusterImage) -> TopicImage | None
 
 
 def _size(asked: Asked) -> int:
-    """How much there is to tell."""
+    """Number of topics and partitions that are described."""
     return len(asked) + sum(len(each.partitions) for each in asked if isinstance(each, TopicImage))
 
 

@@ -85,8 +85,8 @@ def _commit(
 def _refusal(
     topic: OffsetCommitRequestTopic, name: tuple[str, bytes] | None, unknown: ErrorCode, context: RequestContext
 ) -> int:
-    """Why nothing is committed for a topic, NONE if it is. Whoever may not read it is not told whether it exists; an id
-    that no topic has tells nothing."""
+    """Error because of which nothing is committed for a topic, else NONE. A client that may not read the topic is not
+    told whether it exists; an id that no topic has tells nothing."""
     asked = topic.name if name is None else name[0]
     if asked and not context.may(READ, TOPIC, asked):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -176,7 +176,7 @@ def _wanted(topics: Sequence[OffsetFetchRequestTopics], services: Services, *, b
 
 
 def _with_ids(offsets: Iterable[FetchedOffset], services: Services) -> Iterator[FetchedOffset]:
-    """Only topics that still exist can be told by id."""
+    """Offsets with the ids of their topics; topics that do not exist any more have none, and are left out."""
     topics = services.metadata.image.topics
     for each in offsets:
         if each.topic in topics:

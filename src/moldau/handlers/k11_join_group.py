@@ -36,7 +36,7 @@ def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupRespo
 
 
 def _with_protocol(joined: JoinGroupResponse) -> JoinGroupResponse:
-    """Where there is none it is empty."""
+    """Answer with an empty protocol name where it would be null."""
     if joined.protocol_name is not None:
         return joined
     return JoinGroupResponse(error_code=joined.error_code, member_id=joined.member_id)

@@ -118,8 +118,8 @@ def _as_told(created: CreatableTopicResult, context: RequestContext) -> Creatabl
 
 
 def _coordinators_configs(name: str, given: dict[str, str], services: Services) -> dict[str, str]:
-    """What a coordinator would set, where nothing else is asked for. Kafka takes any cleanup policy here; but one that
-    deletes takes the offsets of every group after a week, and nobody means that."""
+    """Configuration that the coordinator would give its topic, where nothing else is asked for. Kafka takes any cleanup
+    policy here; but one that deletes takes the offsets of every group after a week, and nobody means that."""
     configs = {**COORDINATED[name](services.config).configs, **given}
     if configs["cleanup.policy"] != "compact":
         reason = f"cleanup.policy of {name} is compact: its coordinator would lose its state"

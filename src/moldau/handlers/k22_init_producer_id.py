@@ -80,7 +80,8 @@ def _reason_to_refuse(request: InitProducerIdRequest, context: RequestContext) -
 
 
 def _denied(request: InitProducerIdRequest, context: RequestContext) -> ErrorCode | None:
-    """Whoever may write to some topic may do so idempotently (KIP-679)."""
+    """Error if the client may not have a producer id. A client that may write to some topic may do so idempotently
+    (KIP-679)."""
     transactional_id = request.transactional_id
     if transactional_id is not None:
         is_allowed = context.may(WRITE, TRANSACTIONAL_ID, transactional_id)

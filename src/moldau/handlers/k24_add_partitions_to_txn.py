@@ -93,7 +93,7 @@ def _added(
 def _refusals(
     request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> Callable[[TopicPartition], ErrorCode | None]:
-    """What says why a partition cannot be added, or None."""
+    """Function that returns why a partition cannot be added, or None."""
     if not context.may(WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
         return lambda _: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     image = context.services.metadata.image

@@ -34,7 +34,7 @@ def handle(request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffse
 
 
 async def _make_and_add(request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
-    """For a group that nobody has asked for: the topic of its offsets is made first."""
+    """Add a group's offsets where the topic for them does not exist yet: it is made first."""
     try:
         await context.services.groups.ensure_topic()
     except ApiError as error:

@@ -151,7 +151,7 @@ def _offsets(request: TxnOffsetCommitRequest, context: RequestContext, refusals:
 
 
 def _as_told(code: int, context: RequestContext) -> int:
-    """As clients of this version know it."""
+    """Code that clients of this version know."""
     if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < LOADING_IS_TOLD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return code

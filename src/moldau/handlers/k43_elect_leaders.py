@@ -53,7 +53,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
 
 
 def _refusal(request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """As Kafka tells it: for all, and (0 has no other place) for each partition that is named."""
+    """Refusal in Kafka's form: for all, and (0 has no other place) for each partition that is named."""
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     named = {(each.topic, index): code for each in request.topic_partitions or () for index in each.partitions}
     return ElectLeadersResponse(error_code=code, replica_election_results=_by_topic(named))

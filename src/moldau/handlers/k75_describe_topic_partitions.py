@@ -58,7 +58,7 @@ class _Page:
         self.next_cursor: Cursor | None = None
 
     def left(self, names: Iterable[str]) -> Iterator[str]:
-        """Those that were not told in the pages before."""
+        """Topics that were not in the pages before."""
         return (name for name in names if name >= self._from_topic)
 
     def cut(self, names: list[str], image: ClusterImage) -> Iterator[DescribeTopicPartitionsResponseTopic]:

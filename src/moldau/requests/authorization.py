@@ -1,4 +1,4 @@
-"""Who may do what: the operations and resources of Kafka's ACLs (KIP-11), and which of them each API key needs.
+"""Operations and resources of Kafka's ACLs (KIP-11), and the rights that each API key needs.
 
 A handler asks `context.may` or `context.require`. What one may not describe is told as if nobody knew whether it
 exists: the code is that of the refusal, and lists leave it out.
@@ -94,12 +94,12 @@ NEEDED: Final[dict[int, tuple[tuple[Operation, Resource], ...]]] = {
     74: ((DESCRIBE_CONFIGS, CLUSTER),),
     75: ((DESCRIBE, TOPIC),),
 }
-"""Which rights the handler of each API key asks for, besides those that it is to tell of (KIP-430). As in Kafka 4.3.1,
-which `tests/handlers/test_rights_of_kafka.py` asks."""
+"""Rights that the handler of each API key asks for, besides those that it is to tell of (KIP-430): the same as in Kafka
+4.3.1, which `tests/handlers/test_rights_of_kafka.py` asks."""
 
 
 class Principal(NamedTuple):
-    """Who sends requests, as authentication has found."""
+    """Sender of requests, as authentication has found."""
 
     type: str
     name: str
@@ -141,6 +141,6 @@ OPERATIONS: Final = {
     GROUP: (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS),
     CLUSTER: (CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE),
 }
-"""What a resource knows, for those who ask for their rights (KIP-430)."""
+"""Operations that each kind of resource knows, for clients that ask for their rights (KIP-430)."""
 
 NOT_ASKED: Final = -(2**31)

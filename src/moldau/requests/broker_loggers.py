@@ -42,7 +42,7 @@ def check(name: str, level: str | None) -> None:
 
 
 def set_level(name: str, level: str | None) -> None:
-    """What `check` allows."""
+    """Set a logger's level, which `check` has allowed."""
     _loggers()[name].setLevel(logging.NOTSET if level is None else LEVELS[level])
 
 

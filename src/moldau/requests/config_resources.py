@@ -1,4 +1,4 @@
-"""What has a configuration: topics, brokers, brokers' loggers and groups; described and altered by keys 32, 33 and 44.
+"""Resources with a configuration: topics, brokers, brokers' loggers and groups; see keys 32, 33 and 44.
 
 A change is a function from the old properties to the new ones, so that it can be tried (`validate_only`), and be made
 again when somebody else changed the same resource first. All of the outcome is checked, not only what is new in it.
@@ -147,7 +147,7 @@ def check_config_count(configs: Sized) -> None:
 
 
 def check_broker_name(name: str, services: Services) -> None:
-    """Only this broker knows its properties file, and "" is all brokers of the cluster."""
+    """Raise ApiError for another broker: only this one knows its properties file. "" is all brokers of the cluster."""
     if name not in (WHOLE_CLUSTER, str(services.broker_id)):
         raise _not_here(name, services)
 

@@ -1,4 +1,4 @@
-"""What a handler is given: the broker's services, and who asks in which version."""
+"""Context of a request for its handler: the broker's services, and the client with its version."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Who leads a partition instead of this broker, for answers that say so (KIP-951)."""
+"""Leader of a partition that this broker does not lead, for answers that name it (KIP-951)."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ NO_EPOCH = -1
 
 
 class LeaderEndpoint(NamedTuple):
-    """Where to find a leader, on the listener on which the client came."""
+    """Address of a leader, on the listener on which the client came."""
 
     id: int
     host: str
@@ -20,7 +20,7 @@ class LeaderEndpoint(NamedTuple):
 
 
 def leader_of(context: RequestContext, topic: str | bytes, index: int) -> tuple[int, int]:
-    """Its id and epoch, as far as is known here."""
+    """Id and epoch of the leader, as far as is known here."""
     image = context.services.metadata.image
     known = image.topic_by_id(topic) if isinstance(topic, bytes) else image.topics.get(topic)
     if known is None or index >= len(known.partitions):

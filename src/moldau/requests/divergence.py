@@ -1,4 +1,4 @@
-"""Where the log of somebody who last fetched in another epoch parts from ours (KIP-320, KIP-595)."""
+"""Divergence of the log of a follower or consumer that last fetched in another epoch from ours (KIP-320, KIP-595)."""
 
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -9,7 +9,7 @@ NO_DIVERGENCE = EpochEndOffset()
 
 
 def diverging_epoch(log: Log, last_fetched_epoch: int, fetch_offset: int) -> EpochEndOffset | None:
-    """None: all that was fetched is the same here."""
+    """Epoch, and its end here, after which the logs differ; None: all that was fetched is the same here."""
     if last_fetched_epoch < 0:
         return None
     epoch, end_offset = log.epoch_end_offset(last_fetched_epoch)

@@ -1,4 +1,4 @@
-"""What a request names more than once. Kafka refuses it rather than choosing between the two meanings."""
+"""Elements that a request names more than once. Kafka refuses them rather than choosing between the two meanings."""
 
 from collections.abc import Hashable, Iterable
 from typing import TypeVar

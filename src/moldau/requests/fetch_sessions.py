@@ -28,7 +28,7 @@ EVICTION_MS = 120_000
 """Kafka's min.incremental.fetch.session.eviction.ms: a session idle for longer may give its place to a new one."""
 
 PARTITIONS_MAX = 500_000
-"""In all sessions together: 190 bytes each. Kafka bounds the sessions only, each of any size."""
+"""Partitions of all sessions together: 190 bytes each. Kafka bounds the sessions only, each of any size."""
 
 TopicKey = str | bytes
 
@@ -59,7 +59,7 @@ class Wanted:
 
 
 class FetchSession:
-    """What one consumer follows, in the order it is served."""
+    """Partitions that one consumer fetches, in the order in which they are served."""
 
     __slots__ = ("epoch", "id", "last_used_ms", "uses_topic_ids", "wanted")
 
@@ -89,7 +89,7 @@ class FetchSession:
 
 
 class Plan(NamedTuple):
-    """What one fetch request comes to."""
+    """Session and partitions of one fetch request."""
 
     session: FetchSession | None
     wanted: list[Wanted]
@@ -101,7 +101,7 @@ class FetchSessions:
 
     def __init__(self, slots: int, random: Random, scheduler: Scheduler, partitions_max: int = PARTITIONS_MAX) -> None:
         self.partitions = 0
-        """Of all sessions of consumers."""
+        """Number of partitions in all sessions of consumers."""
         self._partitions_max = partitions_max
         self.of_replicas = ReplicaSessions(random, scheduler)
         self._slots = slots

@@ -1,4 +1,4 @@
-"""How handlers reach the group coordinator: `context.services.groups`."""
+"""Access of handlers to the group coordinator: `context.services.groups`."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class TransactionalProducer(NamedTuple):
-    """Whose transaction records are part of, and the guard of its verification if they may begin it."""
+    """Producer whose transaction records are part of, and the guard of its verification if they may begin it."""
 
     producer_id: int
     producer_epoch: int
@@ -71,7 +71,7 @@ class GroupsAccess(Protocol):
         decide: "Callable[[GroupShard], Decision[T]]",
         refused: Callable[[ApiError], R],
     ) -> "T | R | Promise[T | R]":
-        """As `answer`, of records that count when the producer's transaction is committed."""
+        """Answer like `answer`, for records that count when the producer's transaction is committed."""
         ...
 
     def end_transaction(self, index: int, marker: "TransactionMarker") -> int | Promise[int]:

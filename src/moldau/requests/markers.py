@@ -38,7 +38,7 @@ T = TypeVar("T")
 _ASK_WHO_LEADS = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 )
-"""Of the group coordinator: the sender of markers knows leaders only, and tries again."""
+"""Codes of the group coordinator after which the sender, which knows leaders only, finds the leader and tries again."""
 
 
 class MarkerWriter(Protocol):
@@ -126,7 +126,7 @@ class _Writing:
         return _Appended(partition)
 
     def when_safe(self) -> Failures | Promise[Failures]:
-        """What failed, once every in-sync replica has the markers, and this disk where the policy asks for it."""
+        """Failures, once every in-sync replica has the markers, and this disk where the policy asks for it."""
         if not self._ends:
             return {}
         timeout_ms = self._local.dynamic_config.now.int("request.timeout.ms")

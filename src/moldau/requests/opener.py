@@ -1,4 +1,4 @@
-"""Where records are opened that are too many for the event loop."""
+"""Opening of records that are too many for the event loop."""
 
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
@@ -16,7 +16,7 @@ class Opener(Protocol):
     """Runs what may take long, one after the other, so that what is held for it is held once."""
 
     def run(self, work: Callable[[], T]) -> Awaitable[T]:
-        """What `work` comes to. It touches nothing that belongs to the loop."""
+        """Result of `work`, which touches nothing that belongs to the loop."""
         ...
 
 

@@ -49,9 +49,9 @@ class PendingAnswer:
         """`stop` ends what is waited for, when nobody wants the answer any more."""
         self.holds_order = holds_order
         self.throttle_ms = 0
-        """How long the client is to send nothing after the answer (KIP-219)."""
+        """Time for which the client is to send nothing after the answer (KIP-219)."""
         self.began = 0.0
-        """When the request was read, in the loop's time; the connection notes it."""
+        """Time at which the request was read, by the loop's clock; the connection notes it."""
         self.chunks: list[RecordData] | None = None
         self.failed = False
         self._then: Callable[[PendingAnswer], None] | None = None
@@ -91,7 +91,7 @@ class PendingAnswer:
                 self.complete(chunks)
 
     def fail(self) -> None:
-        """There will be no answer: the connection is closed."""
+        """End without an answer: the connection is closed."""
         self.failed = True
         self._end()
 

@@ -22,9 +22,9 @@ class Pieces(NamedTuple):
     asked_inner: str = ""
     answered_inner: str = ""
     elements_max: int = PIECE_ELEMENTS
-    """In one piece: some milliseconds of work."""
+    """Elements in one piece: some milliseconds of work."""
     distinct: Callable[[Any], Hashable] | None = None
-    """What an element asks for. Elements that ask for the same are answered once, where an answer may be large."""
+    """Subject of an element. Elements with the same subject are answered once, where an answer may be large."""
 
     def is_long(self, request: Any) -> bool:
         """Whether a request should be cut."""
@@ -80,7 +80,7 @@ class Pieces(NamedTuple):
 
 
 def _first_of_each(elements: list[Any], key_of: Callable[[Any], Hashable]) -> Iterator[Any]:
-    """Those elements that ask for something else than all before them, and None for many that do not."""
+    """Elements that ask for something else than all before them, and now and then None for the many that do not."""
     seen: set[Hashable] = set()
     for number, each in enumerate(elements):
         key = key_of(each)

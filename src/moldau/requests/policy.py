@@ -1,4 +1,4 @@
-"""What holds for every request before its handler is asked: who may do what, and who watches.
+"""Policy for every request, asked before its handler: who may do what, and who watches.
 
 Whatever changes here turns or closes the gate of the fast paths, which ask for nothing else (`requests/gate.py`).
 """
@@ -20,8 +20,8 @@ class Observer(Protocol):
     def request_begins(self, api_key: int, context: "RequestContext") -> None: ...
 
     def request_ends(self, api_key: int, context: "RequestContext") -> None:
-        """Its answer is there, or there will be none: it has failed, its client is gone, or nobody wants one. Every
-        request that begins ends once."""
+        """Called when the answer is there, or when there will be none: the request has failed, its client is gone, or
+        nobody wants one. Every request that begins ends once."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What a producer is told of a partition: where its batch is, why not, and who leads instead (KIP-951)."""
+"""Answers to a producer about one partition: the offset of its batch, the error, and the leader (KIP-951)."""
 
 from moldau.log.log import AppendResult
 from moldau.protocol.errors import ApiError

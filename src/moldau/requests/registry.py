@@ -1,4 +1,4 @@
-"""Which API keys are served: exactly those with a file `kNN_name.py` in `handlers/`.
+"""Registry of the API keys that are served: exactly those with a file `kNN_name.py` in `handlers/`.
 
 A handler serves all versions of its tables. Its module is imported at the first request.
 """
@@ -43,15 +43,15 @@ def handler(key: int) -> Handler:
 
 
 def pieces(key: int, version: int) -> Pieces | None:
-    """How long requests of this key are cut, if they are. A file that cuts versions differently has a dictionary, by
-    the first version."""
+    """Pieces into which long requests of this key are cut, if they are. A file that cuts versions differently has a
+    dictionary, by the first version."""
     cut: Pieces | dict[int, Pieces] | None
     cut = getattr(importlib.import_module(f"moldau.handlers.{modules()[key]}"), "PIECES", None)
     return cut[max(first for first in cut if first <= version)] if isinstance(cut, dict) else cut
 
 
 def api_versions_answer(error_code: int = 0) -> ApiVersionsResponse:
-    """What we serve, as clients are told."""
+    """Answer to ApiVersions: all that we serve."""
     served = [api for api in map(find, modules()) if api is not None]
     ranges = [ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version) for api in served]
     return ApiVersionsResponse(error_code=error_code, api_keys=ranges)

@@ -45,14 +45,14 @@ LEADER_THROTTLED = "leader.replication.throttled.replicas"
 
 
 class Sender(NamedTuple):
-    """Which start of which broker asks."""
+    """Broker that asks, and the epoch of its start."""
 
     replica_id: int
     broker_epoch: int
 
 
 class Limits(NamedTuple):
-    """What an answer is worth waiting for, and how much it may have."""
+    """Bounds of an answer: the bytes that it waits for, and the bytes that it may have."""
 
     max_wait_ms: int
     min_bytes: int
@@ -255,7 +255,7 @@ class ReplicaFetch:
         return size >= max(self._limits.min_bytes, 1)
 
     def _read(self) -> list[tuple[Followed, FileRegion | None]]:
-        """What the dirty ones have, within the limits. None: nothing but news."""
+        """Records of the dirty partitions, within the limits. None: only the high watermark or the log start moved."""
         limit, min_one_batch = self._limits.max_bytes, True
         found: list[tuple[Followed, FileRegion | None]] = []
         for followed in tuple(self._session.dirty):

@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from (KIP-392): with `replica.selector.class` one in the consumer's own rack.
+"""Choice of the replica that a consumer should read from (KIP-392): by `replica.selector.class` one in its own rack.
 
 Only the selector that Kafka itself has is known, by either of its names.
 """

@@ -81,7 +81,7 @@ class Followed:
             self._session.untold[self] = None
 
     def watch(self) -> None:
-        """There is nothing to send until it grows."""
+        """Wait until the partition grows: there is nothing to send."""
         self._session.dirty.pop(self, None)
         self.partition.replica_waiters[self] = None
 
@@ -121,7 +121,7 @@ class Followed:
 
 
 class ReplicaSession:
-    """What one follower follows on this broker."""
+    """Partitions that one follower fetches from this broker."""
 
     __slots__ = (
         "_deadline",
@@ -155,11 +155,11 @@ class ReplicaSession:
         self.epoch = 1
         self.uses_topic_ids = uses_topic_ids
         self.tells_high_watermarks = tells_high_watermarks
-        """At once, and not with the next records."""
+        """True if the follower is told of high watermarks at once, and not with the next records."""
         self.partitions: dict[Key, Followed] = {}
         self.dirty: dict[Followed, None] = {}
         self.untold: dict[Followed, None] = {}
-        """Those whose high watermark was below the log's end when it was told: there will be news of them."""
+        """Partitions whose high watermark was below the log's end when it was told: there will be news of them."""
         self.news_is_due = False
         self.news_told_ms = 0
         self._scheduler = scheduler
@@ -229,7 +229,7 @@ class ReplicaSession:
             self.interrupt()
 
     def interrupt(self) -> None:
-        """Whoever waits gets an answer now: the time is up, or the follower asks anew."""
+        """Answer the request that waits: the time is up, or the follower asks anew."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             waiting.attempt(True)

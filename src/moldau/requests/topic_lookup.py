@@ -1,4 +1,4 @@
-"""What several handlers know about topics."""
+"""Names, ids and automatic creation of topics, for several handlers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol

@@ -24,8 +24,8 @@ from moldau.requests.turns import Turns
 Codes = dict[TopicPartition, ErrorCode]
 
 LONG_REQUEST_PARTITIONS = 200
-"""With more than these a request is looked through in turns with others. What is added to a transaction in the end are
-partitions that exist."""
+"""Number of partitions up to which a request is handled at once; with more it is handled in turns with others. Only
+partitions that exist are added to a transaction."""
 
 
 def add_partitions(
@@ -88,7 +88,7 @@ def is_long(topics: Iterable[AddPartitionsToTxnTopic]) -> bool:
 async def add_partitions_in_turns(
     transactions: TransactionsAccess, image: ClusterImage, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    """As `add_partitions`, of transactions with very many partitions."""
+    """Answer like `add_partitions`, for transactions with very many partitions."""
     turns = Turns()
     results = []
     for asked in request.transactions:
@@ -139,7 +139,7 @@ async def by_topic_in_turns(
 
 
 def refusal(image: ClusterImage, partition: TopicPartition) -> ErrorCode | None:
-    """Why a partition cannot be in a transaction."""
+    """Error because of which a partition cannot be in a transaction, or None."""
     topic = image.topics.get(partition.topic)
     is_there = topic is not None and 0 <= partition.partition < len(topic.partitions)
     return None if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,4 +1,4 @@
-"""How Produce and TxnOffsetCommit reach the coordinator of a transaction: `context.services.verifier` (KIP-890).
+"""Way of Produce and TxnOffsetCommit to the coordinator of a transaction: `context.services.verifier` (KIP-890).
 
 Before the first batch of a transaction goes into a partition its coordinator is asked whether the partition is in the
 transaction, or, by newer clients, to put it in. What is asked follows from the version of the client's request.
@@ -23,7 +23,7 @@ class VerifiedTransaction(NamedTuple):
 
 
 class TransactionOperation(Enum):
-    """What the coordinator is asked: VERIFY_OLD answers in codes that clients before TRANSACTION_ABORTABLE know."""
+    """Question to the coordinator: VERIFY_OLD answers in codes that clients before TRANSACTION_ABORTABLE know."""
 
     VERIFY_OLD = "verify, with old errors"
     VERIFY = "verify"
@@ -63,7 +63,7 @@ class PartitionAdder(Protocol):
 
 
 class NoVerifier:
-    """For services without transactions: nobody coordinates any."""
+    """Verifier for services without transactions: nobody coordinates any."""
 
     async def verify(
         self,

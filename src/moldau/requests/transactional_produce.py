@@ -43,7 +43,7 @@ _RETRIED = frozenset(
 
 
 class Verdicts(NamedTuple):
-    """What the batches of a request are appended with, and those that are not appended at all."""
+    """Guards with which the batches of a request are appended, and errors of those that are not appended at all."""
 
     guards: Mapping[TopicPartition, VerificationGuard] = {}
     refusals: Mapping[TopicPartition, ApiError] = {}
@@ -53,7 +53,7 @@ NO_VERDICTS = Verdicts()
 
 
 class Verification(NamedTuple):
-    """What is to be asked before a request is handled."""
+    """Question to the coordinator before a request is handled."""
 
     transaction: VerifiedTransaction
     operation: TransactionOperation
@@ -84,8 +84,8 @@ def operation_of(version: int) -> TransactionOperation:
 
 
 def begin(request: ProduceRequest, transactional_id: str, context: RequestContext) -> Verification | Verdicts:
-    """What is to be asked for a request with transactional batches; Verdicts: nothing. Raises ApiError if the batches
-    are of more than one producer."""
+    """Question to the coordinator for a request with transactional batches; Verdicts: nothing has to be asked. Raises
+    ApiError if the batches are of more than one producer."""
     operation = operation_of(context.api_version)
     services = context.services
     is_verified = operation.bumps_epoch or services.config.bool("transaction.partition.verification.enable")
@@ -132,7 +132,8 @@ def _transactional_batches(
 
 
 def _refusal(code: ErrorCode, operation: TransactionOperation) -> ApiError:
-    """As producers know it: at NOT_ENOUGH_REPLICAS every client tries again, without asking who leads the partition."""
+    """Error that producers know: at NOT_ENOUGH_REPLICAS every client tries again, without asking who leads the
+    partition."""
     if code in _RETRIED or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not operation.bumps_epoch):
         return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"the transaction could not be verified: {code.name}")
     return ApiError(code, f"the partition is not in the transaction: {code.name}")

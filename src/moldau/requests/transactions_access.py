@@ -1,4 +1,4 @@
-"""How handlers reach the transaction coordinator, `context.services.transactions`."""
+"""Access of handlers to the transaction coordinator, `context.services.transactions`."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar

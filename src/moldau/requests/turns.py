@@ -16,7 +16,7 @@ from moldau.protocol.codec import Steps
 T = TypeVar("T")
 
 TURN_S: Final = 0.0003
-"""How long somebody works before he gives way."""
+"""Time that one request works before it gives way."""
 
 
 class Turns:
@@ -41,7 +41,7 @@ class Turns:
                 await self.give_way()
 
     async def run(self, steps: Steps[T]) -> T:
-        """What `steps` returns in the end."""
+        """Result of `steps`."""
         while True:
             try:
                 next(steps)
@@ -52,7 +52,7 @@ class Turns:
 
 
 class _Queue:
-    """Who waits for a turn of one loop, the longest first."""
+    """Requests that wait for a turn of one loop, the longest first."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._call_soon = loop.call_soon
