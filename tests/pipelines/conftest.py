@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count()
 
+WITH_TRANSACTIONS = ["kafka-4.3.1"]
+"""Of the clusters below, for tests of transactions. Moldau joins them when it has a coordinator of transactions."""
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _quick_java() -> Iterator[None]:

@@ -14,6 +14,7 @@ from moldau.pipelines.file.spec import PipelineSpec
 from moldau.pipelines.kinds import Context, sink_kind, source_kind
 from moldau.pipelines.sinks.topic import KIND, NewTopic, new_topic, records
 from tests.pipelines.clusters import Cluster, Record
+from tests.pipelines.conftest import WITH_TRANSACTIONS
 from tests.pipelines.specs import pipeline, sink, source
 from tests.pipelines.streams import run_to_end
 
@@ -147,9 +148,51 @@ def test_a_topic_that_is_not_there_must_be_asked_for(cluster: Cluster, storage: 
     assert far.hint == "`create: true` makes it"
 
 
-def test_exactly_once_waits_for_transactions(cluster: Cluster, storage: Path) -> None:
-    [found] = problems(pipeline(storage, cluster.bootstrap), topic="x", create=True, delivery="exactly once")
-    assert found.message == "sink 'out': 'exactly once' to a topic needs transactions, which cannot be used yet"
+EXACTLY: dict[str, Any] = {"topic": "x", "create": {"partitions": 3}, "delivery": "exactly once"}
+
+
+@pytest.mark.parametrize("cluster", WITH_TRANSACTIONS, indirect=True, scope="session")
+def test_exactly_once_needs_transactions_as_the_cluster_gives_them(cluster: Cluster, storage: Path) -> None:
+    spec = pipeline(storage, cluster.bootstrap)
+    assert problems(spec, **EXACTLY, tasks=3) == []
+    [found] = problems(spec, **EXACTLY, client={"transaction.timeout.ms": 9_000_000})
+    assert found.message == "sink 'out': transaction.timeout.ms 9000000 is more than the cluster allows"
+    [found] = problems(spec, **EXACTLY, tasks=4)
+    assert found.message == "sink 'out': 4 tasks, but 'x' has 3 partitions"
+    [found] = problems(spec, **{**EXACTLY, "topic": cluster.new_topic("one"), "create": None}, tasks=2)
+    assert found.message.endswith("has 1 partitions")
+
+
+@pytest.mark.parametrize(
+    ("client", "message"),
+    [
+        ({"transactional.id": "mine"}, "the client property 'transactional.id' cannot be as it is"),
+        ({"enable.idempotence": False}, "the client property 'enable.idempotence' cannot be as it is"),
+        ({"acks": 1}, "the client property 'acks' cannot be as it is"),
+        ({"transaction.timeout.ms": "5 minutes"}, "the client property 'transaction.timeout.ms' cannot be as it is"),
+    ],
+)
+def test_exactly_once_decides_some_properties_itself(storage: Path, client: dict[str, Any], message: str) -> None:
+    [found] = problems(pipeline(storage, NOWHERE), **EXACTLY, client=client)
+    assert found.message == f"sink 'out': with 'exactly once' {message}"
+
+
+def test_exactly_once_and_speculation_do_not_go_together(storage: Path) -> None:
+    spec = pipeline(storage, NOWHERE, spark={"spark.speculation": "true"})
+    [found] = problems(spec, **EXACTLY)
+    assert found.message == "sink 'out': 'exactly once' and 'spark.speculation' do not go together"
+
+
+def test_tasks_are_of_exactly_once(storage: Path) -> None:
+    [found] = problems(pipeline(storage, NOWHERE), topic="x", create=True, tasks=3)
+    assert found.message == "sink 'out': 'tasks' is of 'exactly once'"
+    with pytest.raises(PipelineError, match="'tasks' must be 1 or more, not 0"):
+        sink("topic", **EXACTLY, tasks=0)
+
+
+def test_a_mistyped_delivery_is_told_with_the_nearest_one() -> None:
+    with pytest.raises(PipelineError, match=r"not 'exactly-once' \(did you mean 'exactly once'\?\)"):
+        sink("topic", topic="x", delivery="exactly-once")
 
 
 def test_delete_when_needs_a_key(cluster: Cluster, storage: Path) -> None:
@@ -173,4 +216,4 @@ def test_how_a_new_topic_is_written() -> None:
 
 
 def test_the_guarantee_is_told() -> None:
-    assert sink_kind("topic").guarantee == "at least once"
+    assert sink_kind("topic").guarantee.startswith("at least once; exactly once with `delivery: exactly once`")

@@ -1,11 +1,14 @@
 """Reset: forget how far the queries of a pipeline have read. Written rows stay, and are written again."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.run.graph import sources_of
 from moldau.pipelines.run.groups import delete, readers
 from moldau.pipelines.run.storage import Storage
+from moldau.pipelines.sinks.batches import checkpoint_id
+from moldau.pipelines.sinks.topic import EXACTLY_ONCE, target
+from moldau.pipelines.topics import Cluster
 
 KEYED = "rows are put in the place of those with the same key"
 AGAIN = {
@@ -38,9 +41,12 @@ def reset(spec: PipelineSpec, sink: SinkSpec | None, say: Callable[[str], None])
         names = queries(spec, sink)
         # A sink that is no more in the file has left a checkpoint too, and a later one of its name would find it
         forgotten = names if sink is not None else sorted({*names, *storage.checkpoints()})
+        tokens = list(_tokens(spec, [sink] if sink is not None else list(spec.sinks.values()), storage))
         for name in forgotten:
             storage.forget(name)
         _delete_groups(spec, sink, names, say)
+        for cluster, group in tokens:
+            _delete_group(cluster, group, say)
         _drop_slots(spec, say)
     for each in [sink] if sink is not None else spec.sinks.values():
         say(f"{each.name}: begins anew; {what_follows(each)}")
@@ -50,8 +56,22 @@ def _delete_groups(spec: PipelineSpec, sink: SinkSpec | None, names: Iterable[st
     sources = sources_of(spec, sink) if sink is not None else list(spec.sources.values())
     groups = [f"{spec.name}.{name}" for name in names]
     for cluster in {reader.cluster for reader in readers(spec, sources)}:
-        for group, why in delete(cluster, groups).items():
-            say(f"group {group!r} could not be deleted: {why}")
+        for group in groups:
+            _delete_group(cluster, group, say)
+
+
+def _delete_group(cluster: Cluster, group: str, say: Callable[[str], None]) -> None:
+    for why in delete(cluster, [group]).values():
+        say(f"group {group!r} could not be deleted: {why}")
+
+
+def _tokens(spec: PipelineSpec, sinks: Iterable[SinkSpec], storage: Storage) -> Iterator[tuple[Cluster, str]]:
+    """The groups in which sinks have noted the batches of their checkpoints."""
+    for sink in sinks:
+        checkpoint = storage.checkpoint(sink.name)
+        if sink.options.get("delivery") == EXACTLY_ONCE and (checkpoint / "metadata").exists():
+            place = target(sink, spec)
+            yield place.cluster, place.group(checkpoint_id(checkpoint))
 
 
 def _drop_slots(spec: PipelineSpec, say: Callable[[str], None]) -> None:

@@ -32,6 +32,7 @@ from moldau.pipelines.run.groups import Groups, Reader, readers, readers_of_sink
 from moldau.pipelines.run.progress import Progress, listener
 from moldau.pipelines.run.storage import RunLock, Storage
 from moldau.pipelines.secrets import without_secrets
+from moldau.pipelines.sinks.topic import EXACTLY_ONCE
 from moldau.pipelines.spark.session import session
 
 if TYPE_CHECKING:
@@ -247,7 +248,9 @@ class Run:
 
     def _sink_job(self, sink: SinkSpec, rows: "DataFrame", context: Context) -> Job:
         kind = sink_kind(sink.kind)
-        self.display.say(f"{self.spec.name}.{sink.name}: to {sink.kind}, {kind.guarantee}")
+        self.display.say(
+            f"{self.spec.name}.{sink.name}: to {sink.kind}, {sink.options.get('delivery') or kind.guarantee}"
+        )
         return Job(
             f"{self.spec.name}.{sink.name}",
             sink.name,
@@ -396,6 +399,9 @@ def _not_in_real_time(spec: PipelineSpec) -> Iterator[Problem]:
         if "mode" in sink.places and sink.options["mode"] != "update":
             words = f"sink {sink.name!r}: in real time there is no mode {sink.options['mode']!r}, only update"
             yield Problem(sink.places["mode"], words)
+        if sink.options.get("delivery") == EXACTLY_ONCE:
+            words = f"sink {sink.name!r}: in real time there is no {EXACTLY_ONCE!r}: it is of batches"
+            yield Problem(sink.places["delivery"], words, "`delivery: at least once`, or a run without --realtime")
 
 
 def _now() -> str:

@@ -83,12 +83,17 @@ def sync_plan(checkpoint: Path, number: int) -> None:
     """Make Spark's notes from before the batch durable: the checkpoint's id, the offsets, a source's files."""
     sources = checkpoint.glob(f"sources/*/{number}")
     for file in (checkpoint / "metadata", checkpoint / "offsets" / str(number), *sources):
-        for path in (file, file.parent):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        sync(file)
+        sync(file.parent)
+
+
+def sync(path: Path) -> None:
+    """Make a file durable, or the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def checkpoint_id(checkpoint: Path) -> str:

@@ -1,18 +1,21 @@
 """`topic`: each row becomes a record.
 
-At least once: after a crash Spark writes its last batch again. With a `key` and a compacted topic, or a reader that
-keeps the newest of each key, the result is the same. Exactly once needs transactions: it has its place in `delivery`.
+At least once by Spark's connector: after a crash it writes its last batch again. With a `key` and a compacted topic, or
+a reader that keeps the newest of each key, the result is the same. Exactly once by transactions: `topic_batches`.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from moldau.pipelines.file.options import Option, choice, mapping, names, text
+from moldau.pipelines.file.options import Option, choice, mapping, names, text, whole
 from moldau.pipelines.file.problems import PipelineError, Place, Problem, near, suggestion
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import FORMATS, Context, format_kind
+from moldau.pipelines.sinks import batches
 from moldau.pipelines.sinks.batches import COLUMNS, DELETE_WHEN
+from moldau.pipelines.sinks.topic_batches import EachBatch, unfinished
+from moldau.pipelines.sinks.topic_transactions import Target, refusal, refused_properties
 from moldau.pipelines.topics import ClusterError, client_problems, cluster_of
 
 if TYPE_CHECKING:
@@ -52,8 +55,15 @@ def header_columns(value: Any) -> dict[str, str]:
     return mapping(value) if isinstance(value, Mapping) else {name: name for name in names(value)}
 
 
+def tasks(value: Any) -> int:
+    number = whole(value)
+    if number == 0:
+        raise ValueError("1 or more")
+    return number
+
+
 class TopicSink:
-    guarantee = AT_LEAST_ONCE
+    guarantee = f"{AT_LEAST_ONCE}; {EXACTLY_ONCE} with `delivery: {EXACTLY_ONCE}`, for readers with `read_committed`"
     options: tuple[Option, ...] = (
         Option("topic", text, "the topic", required=True),
         Option("format", choice(*FORMATS), "what the values become", default="json"),
@@ -67,31 +77,39 @@ class TopicSink:
             "create", new_topic, "make the topic if it is not there: true, or {partitions: 6, cleanup.policy: compact}"
         ),
         Option("delivery", choice(AT_LEAST_ONCE, EXACTLY_ONCE), "how often a row comes", default=AT_LEAST_ONCE),
+        Option(
+            "tasks",
+            tasks,
+            "exactly once: tasks that write a batch, each in a transaction of its own, at most one for each partition; "
+            "with 1 readers see a batch as a whole",
+            default=1,
+        ),
         Option("bootstrap", text, "the cluster, if it is not the pipeline's"),
         Option("client", mapping, "properties of Kafka clients, in Java's names"),
     )
 
     def check(self, sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem]:
         owner = f"sink {sink.name!r}"
-        if sink.options["delivery"] == EXACTLY_ONCE:
-            message = f"{owner}: {EXACTLY_ONCE!r} to a topic needs transactions, which cannot be used yet"
-            hint = f"{AT_LEAST_ONCE!r} with a `key` and `cleanup.policy: compact` gives the same end result"
-            yield Problem(_place(sink, "delivery"), message, hint)
         if sink.options["delete_when"] and not sink.options["key"]:
             yield Problem(
                 _place(sink, "delete_when"), f"{owner}: 'delete_when' needs 'key'", "which key is to be deleted?"
             )
         wrong = list(client_problems(owner, sink.options, pipeline, _place(sink, "client")))
+        wrong.extend(_unusable(sink, pipeline))
         yield from wrong
         if not wrong:
-            yield from _not_there(sink, pipeline)
+            problems = list(_not_there(sink, pipeline))
+            yield from problems or _no_transactions(sink, pipeline)
 
     def attach(self, sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataStreamWriter":
         cluster = cluster_of(context.pipeline, sink.options)
         wanted: NewTopic | None = sink.options["create"]
         if wanted:
             cluster.create(sink.options["topic"], wanted.partitions, wanted.replicas, wanted.configs)
-        writer = records(sink, rows, context).writeStream.format("kafka").options(**cluster.spark_options())
+        made = records(sink, rows, context)
+        if sink.options["delivery"] == EXACTLY_ONCE:
+            return made.writeStream.foreachBatch(_each_batch(sink, context))
+        writer = made.writeStream.format("kafka").options(**cluster.spark_options())
         return writer.option("topic", sink.options["topic"])
 
 
@@ -100,6 +118,58 @@ KIND = TopicSink()
 
 def _place(sink: SinkSpec, option: str) -> Place:
     return sink.places.get(option, sink.place)
+
+
+def target(sink: SinkSpec, pipeline: PipelineSpec) -> Target:
+    """By the names that the sink has in its cluster."""
+    cluster = cluster_of(pipeline, sink.options)
+    return Target(batches.owner(sink), cluster, sink.options["topic"], f"{pipeline.name}.{sink.name}")
+
+
+def _each_batch(sink: SinkSpec, context: Context) -> EachBatch:
+    place = target(sink, context.pipeline)
+    partitions = place.cluster.topics().get(place.topic)
+    if partitions is not None and len(partitions) < sink.options["tasks"]:
+        raise PipelineError([_too_many_tasks(sink, len(partitions))])
+    checkpoint = context.storage / "checkpoints" / sink.name
+    return EachBatch(place, checkpoint, sink.options["tasks"], unfinished(checkpoint))
+
+
+def _unusable(sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem]:
+    """What does not go together with the delivery, by the file alone."""
+    owner = f"sink {sink.name!r}"
+    if sink.options["delivery"] != EXACTLY_ONCE:
+        if "tasks" in sink.places:
+            hint = f"`delivery: {EXACTLY_ONCE}`; otherwise the tasks are Spark's own"
+            yield Problem(_place(sink, "tasks"), f"{owner}: 'tasks' is of {EXACTLY_ONCE!r}", hint)
+        return
+    for name, hint in refused_properties(dict(cluster_of(pipeline, sink.options).client)):
+        message = f"{owner}: with {EXACTLY_ONCE!r} the client property {name!r} cannot be as it is"
+        yield Problem(_place(sink, "client"), message, hint)
+    if pipeline.spark.get("spark.speculation", "false").lower() == "true":
+        message = f"{owner}: {EXACTLY_ONCE!r} and 'spark.speculation' do not go together"
+        yield Problem(_place(sink, "delivery"), message, "two attempts at a task would fence each other")
+
+
+def _no_transactions(sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem]:
+    if sink.options["delivery"] != EXACTLY_ONCE:
+        return
+    place = target(sink, pipeline)
+    wanted: NewTopic | None = sink.options["create"]
+    partitions = place.cluster.topics().get(place.topic)
+    count = len(partitions) if partitions is not None else wanted.partitions if wanted else BROKERS_DEFAULT
+    if count != BROKERS_DEFAULT and count < sink.options["tasks"]:
+        yield _too_many_tasks(sink, count)
+    refused = refusal(place)
+    if refused is not None:
+        yield from refused.problems
+
+
+def _too_many_tasks(sink: SinkSpec, partitions: int) -> Problem:
+    message = (
+        f"sink {sink.name!r}: {sink.options['tasks']} tasks, but {sink.options['topic']!r} has {partitions} partitions"
+    )
+    return Problem(_place(sink, "tasks"), message, "a task needs a partition for the word of what it has written")
 
 
 def _not_there(sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem]:
