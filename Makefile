@@ -57,7 +57,7 @@ hostile: setup ## the worst frames of every API key and version against a broker
 faults: setup tools ## half an hour of faults against three brokers, then the same over ZooKeeper; kills of a pipeline (ARGS='--seed N' runs one again; what went wrong is kept in build/faults)
 	$(BIN)/python -m tests.faults.schedule --keep build/faults $(or $(ARGS),--minutes 30)
 	$(if $(ARGS),,$(BIN)/python -m tests.faults.schedule --keep build/faults --minutes 10 --zookeeper)
-	$(if $(ARGS),,MOLDAU_LEDGER_RECORDS=300000 MOLDAU_LEDGER_KILLS=3 $(BIN)/pytest -s tests/pipelines/test_exactly_once.py)
+	$(if $(ARGS),,MOLDAU_LEDGER_RECORDS=300000 MOLDAU_LEDGER_KILLS=3 $(BIN)/pytest -s tests/pipelines/test_exactly_once.py tests/pipelines/test_exactly_once_topic.py)
 
 power-cuts: setup ## a hundred power cuts of three brokers under load, and twenty after which one disk is empty (ARGS='--seed N' makes the same choices again)
 	$(BIN)/python -m tests.faults.power_cuts $(ARGS)

@@ -13,14 +13,17 @@ from confluent_kafka import KafkaError, KafkaException
 
 from moldau.pipelines.file.problems import PipelineError
 from moldau.pipelines.run.groups import delete
+from moldau.pipelines.run.reset import reset
+from moldau.pipelines.run.storage import Storage
 from moldau.pipelines.sinks.batches import Batch, Owner
+from moldau.pipelines.sinks.topic import target
 from moldau.pipelines.sinks.topic_batches import EachBatch, LaidDown, Standing, lay_down, standing, unfinished
 from moldau.pipelines.sinks.topic_transactions import Target, Token, write
 from moldau.pipelines.topics import Cluster as Reached
 from tests.pipelines.batch_sinks import EXPECTED, Stream, made, run_and_begin_again
 from tests.pipelines.clusters import Cluster, Record
 from tests.pipelines.conftest import WITH_TRANSACTIONS
-from tests.pipelines.specs import PLACE
+from tests.pipelines.specs import PLACE, pipeline, sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -248,6 +251,23 @@ def test_rows_that_a_crash_left_without_a_manifest_are_laid_down_again(query: Qu
     assert query.found() == ["a", "b"]
     query.run(1, "c", tasks=2)
     assert not directory.exists()
+
+
+def test_a_reset_forgets_the_tokens_too(cluster: Cluster, storage: Path) -> None:
+    topic = cluster.new_topic("exact", 2)
+    out = sink("topic", topic=topic, delivery="exactly once", tasks=2)
+    spec = pipeline(storage, cluster.bootstrap, name=topic, sinks={out.name: out})
+    checkpoint = Storage(storage).checkpoint(out.name)
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "metadata").write_text('{"id": "first"}')
+    place = target(out, spec)
+    cluster.commit(place.group("first"), topic, {0: 5, 1: 5})
+    assert place.tokens("first", [topic]) == {0: Token(5, 0), 1: Token(5, 0)}
+    said: list[str] = []
+    reset(spec, out, said.append)
+    assert said == ["out: begins anew; all records are written once more, after those that are there"]
+    assert place.tokens("first", [topic]) == {}
+    assert not checkpoint.exists()
 
 
 # --- what tokens say, without a cluster

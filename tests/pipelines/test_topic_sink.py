@@ -159,8 +159,8 @@ def test_exactly_once_needs_transactions_as_the_cluster_gives_them(cluster: Clus
     assert found.message == "sink 'out': transaction.timeout.ms 9000000 is more than the cluster allows"
     [found] = problems(spec, **EXACTLY, tasks=4)
     assert found.message == "sink 'out': 4 tasks, but 'x' has 3 partitions"
-    [found] = problems(spec, **{**EXACTLY, "topic": cluster.new_topic("one"), "create": None}, tasks=2)
-    assert found.message.endswith("has 1 partitions")
+    [found] = problems(spec, **{**EXACTLY, "topic": cluster.new_topic("one"), "create": False}, tasks=2)
+    assert found.message.endswith("has 1 partition")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_exactly_once_and_speculation_do_not_go_together(storage: Path) -> None:
 def test_tasks_are_of_exactly_once(storage: Path) -> None:
     [found] = problems(pipeline(storage, NOWHERE), topic="x", create=True, tasks=3)
     assert found.message == "sink 'out': 'tasks' is of 'exactly once'"
-    with pytest.raises(PipelineError, match="'tasks' must be 1 or more, not 0"):
+    with pytest.raises(PipelineError, match="'tasks' must be a whole number, 1 or more, not 0"):
         sink("topic", **EXACTLY, tasks=0)
 
 

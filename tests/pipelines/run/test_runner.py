@@ -165,6 +165,12 @@ def test_real_time_has_no_mode_but_update(spark: "SparkSession", storage: Path, 
         _run(made, spark, REALTIME)
 
 
+def test_real_time_has_no_batches_to_be_exact_about(spark: "SparkSession", storage: Path, tmp_path: Path) -> None:
+    made = spec(storage, source(_filled(tmp_path / "in", ["a"])), sink(written={"delivery": "exactly once"}))
+    with pytest.raises(PipelineError, match="in real time there is no 'exactly once'"):
+        _run(made, spark, REALTIME)
+
+
 def test_a_second_signal_asks_to_stop_now() -> None:
     stop = Stop()
     with stop.on_signals():

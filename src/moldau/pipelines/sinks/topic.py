@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from moldau.pipelines.file.options import Option, choice, mapping, names, text, whole
+from moldau.pipelines.file.options import Option, choice, mapping, names, text
 from moldau.pipelines.file.problems import PipelineError, Place, Problem, near, suggestion
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import FORMATS, Context, format_kind
@@ -56,10 +56,9 @@ def header_columns(value: Any) -> dict[str, str]:
 
 
 def tasks(value: Any) -> int:
-    number = whole(value)
-    if number == 0:
-        raise ValueError("1 or more")
-    return number
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("a whole number, 1 or more")
+    return value
 
 
 class TopicSink:
@@ -166,9 +165,8 @@ def _no_transactions(sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem
 
 
 def _too_many_tasks(sink: SinkSpec, partitions: int) -> Problem:
-    message = (
-        f"sink {sink.name!r}: {sink.options['tasks']} tasks, but {sink.options['topic']!r} has {partitions} partitions"
-    )
+    there = f"{sink.options['topic']!r} has {partitions} partition{'' if partitions == 1 else 's'}"
+    message = f"sink {sink.name!r}: {sink.options['tasks']} tasks, but {there}"
     return Problem(_place(sink, "tasks"), message, "a task needs a partition for the word of what it has written")
 
 

@@ -146,7 +146,11 @@ class Target:
             return words, "the brokers' transaction.max.timeout.ms is the most, 900000 unless it was changed"
         if error.code() == KafkaError._UNSUPPORTED_FEATURE:
             return f"the cluster at {self.cluster.bootstrap} has no transactions", "Kafka has them since 0.11"
-        return f"transaction {identity!r} failed: {error.str().replace('Broker: ', '').replace('Local: ', '')}", ""
+        words = f"transaction {identity!r} failed: {error.str().replace('Broker: ', '').replace('Local: ', '')}"
+        if error.code() in (KafkaError._TIMED_OUT, KafkaError.GROUP_AUTHORIZATION_FAILED):
+            # of a group that it may not read librdkafka says that it timed out
+            return words, f"may it read groups that begin with {self.name + '.batches.'!r}?"
+        return words, ""
 
 
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
