@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from moldau.pipelines.sinks.topic_batches import LaidDown, unfinished
 from tests.pipelines.clusters import Cluster, Record
 from tests.pipelines.conftest import WITH_TRANSACTIONS
 from tests.pipelines.test_exactly_once import Runs, forget_the_last_commit
@@ -82,7 +83,7 @@ class Reader:
 @pytest.mark.parametrize("cluster", WITH_TRANSACTIONS, indirect=True, scope="session")
 def test_killed_runs_and_replayed_batches_leave_every_record_once(cluster: Cluster, tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201  a failure must be reproducible
+    say(f"seed {seed}")
     topic = cluster.new_topic("exactly", PARTITIONS)
     outgoing = {kind: cluster.new_topic(f"{topic}-{kind}", PARTITIONS) for kind in KINDS}
     for first in range(0, RECORDS, SENT_AT_ONCE):
@@ -95,6 +96,7 @@ def test_killed_runs_and_replayed_batches_leave_every_record_once(cluster: Clust
         for written in sorted(random.Random(seed).sample(range(1, RECORDS * 9 // 10), KILLS)):
             watched = outgoing[random.Random(seed + written).choice(("whole", "parts"))]
             runs.kill_when(lambda topic=watched, written=written: reader.count(topic) >= written)  # type: ignore[misc]
+            say(f"killed after {written}: {', '.join(cut_off(tmp_path / 'state' / 'checkpoints'))}")
         runs.to_the_end()
         check(cluster, reader, outgoing)
         for kind in KINDS:
@@ -102,7 +104,22 @@ def test_killed_runs_and_replayed_batches_leave_every_record_once(cluster: Clust
         runs.to_the_end()
         check(cluster, reader, outgoing)
     repeats = len(cluster.read(outgoing["repeated"])) - RECORDS
+    say(f"at least once: {repeats} records twice")
     assert repeats > 0, "the sink that is at least once repeated nothing: the batches were not done again"
+
+
+def say(line: str) -> None:
+    print(line)  # noqa: T201  a failure must be reproducible, and a run tell what it has met
+
+
+def cut_off(checkpoints: Path) -> Iterator[str]:
+    """The batch of each sink that the kill has met, and whether its rows were laid down."""
+    for kind in KINDS:
+        number = unfinished(checkpoints / kind)
+        laid_down = LaidDown.find(checkpoints / kind / "transactions" / f"batch-{number}") is not None
+        yield (
+            f"{kind} in batch {number}{', laid down' if laid_down else ''}" if number is not None else f"{kind} between"
+        )
 
 
 def check(cluster: Cluster, reader: Reader, outgoing: dict[str, str]) -> None:

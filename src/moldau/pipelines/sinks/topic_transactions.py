@@ -34,6 +34,7 @@ T = TypeVar("T")
 REQUEST_TIMEOUT_S = 30.0
 RETRY_S = 120.0
 """How long a coordinator may be out of reach before the run ends."""
+PAUSE_S = 0.1
 ABORT_TIMEOUT_S = 10.0
 QUEUE_FULL_S = 0.05
 TRANSACTION_TIMEOUT_MS = 60_000
@@ -165,6 +166,7 @@ def patiently(call: Callable[[], T]) -> T:
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() > deadline:
                 raise
+            time.sleep(PAUSE_S)
 
 
 def _committed(consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
