@@ -56,6 +56,7 @@ def header_columns(value: Any) -> dict[str, str]:
 
 
 def tasks(value: Any) -> int:
+    """The number of tasks."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("a whole number, 1 or more")
     return value
@@ -120,7 +121,7 @@ def _place(sink: SinkSpec, option: str) -> Place:
 
 
 def target(sink: SinkSpec, pipeline: PipelineSpec) -> Target:
-    """By the names that the sink has in its cluster."""
+    """The sink's topic, and the names that the sink has in its cluster."""
     cluster = cluster_of(pipeline, sink.options)
     return Target(batches.owner(sink), cluster, sink.options["topic"], f"{pipeline.name}.{sink.name}")
 
@@ -135,7 +136,7 @@ def _each_batch(sink: SinkSpec, context: Context) -> EachBatch:
 
 
 def _unusable(sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem]:
-    """What does not go together with the delivery, by the file alone."""
+    """Problems with options that do not go together with the delivery, by the file alone."""
     owner = f"sink {sink.name!r}"
     if sink.options["delivery"] != EXACTLY_ONCE:
         if "tasks" in sink.places:

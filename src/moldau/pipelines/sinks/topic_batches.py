@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 DIRECTORY = "transactions"
 TOPICS = "topics.json"
-"""Where the tokens of this checkpoint are: one that is listed there once had some."""
+"""The file that lists the topics with tokens of this checkpoint: a topic in it once had some."""
 MANIFEST = "manifest.json"
 REPORT = "slot INT, file STRING"
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Of a batch that is about to be written: in how many slots it was begun (0: it was not), and which are done."""
+    """The slots in which a batch was begun (0: it was not), and those of them that are done."""
 
     slots: int
     done: frozenset[int]
@@ -43,7 +43,7 @@ class Standing:
 
 
 def standing(tokens: Mapping[int, Token], number: int, again: bool, sink: Owner) -> Standing:
-    """What the tokens say of a batch. `again`: Spark may have begun it before, in a run that ended without a word."""
+    """The standing of a batch by its tokens. `again`: Spark may have begun it in an earlier run."""
     last = max((token.next_batch for token in tokens.values()), default=-1)
     if last > number + 1:
         raise sink.error(
@@ -81,7 +81,7 @@ class EachBatch:
     tasks: int
     again: int | None
     _ours: bool = field(default=False)
-    """Whether everything that earlier runs may still do is fenced."""
+    """True once the writers of earlier runs are fenced."""
 
     def __call__(self, rows: "DataFrame", number: int) -> None:
         sync_plan(self.checkpoint, number)
@@ -102,7 +102,7 @@ class EachBatch:
         write_laid_down(self.target, batch, laid_down, found.done, rows.sparkSession)
 
     def _take_over(self, batch: Batch, laid_down: "LaidDown | None") -> Standing:
-        """Fence first, then ask: what is not committed now never will be."""
+        """Fence earlier writers, then ask for tokens: a share that is not committed now never will be."""
         note = self.checkpoint / DIRECTORY / TOPICS
         topics = json.loads(note.read_text("utf-8")) if note.exists() else []
         everywhere = list(dict.fromkeys([*topics, self.target.topic]))
@@ -121,7 +121,7 @@ class EachBatch:
         return self.checkpoint / DIRECTORY / f"batch-{number}"
 
     def _forget_others(self, number: int) -> None:
-        """A batch that is over needs its rows no more; Spark has noted so before it began the next."""
+        """Remove the rows of batches that are over; Spark has noted that they are before it began this one."""
         for path in (self.checkpoint / DIRECTORY).glob("batch-*"):
             if path.name != f"batch-{number}":
                 shutil.rmtree(path, ignore_errors=True)
@@ -131,6 +131,7 @@ class EachBatch:
 
 
 def write_whole(target: Target, batch: Batch, rows: "DataFrame") -> None:
+    """Write a batch by one task, in one transaction."""
     told = rows.repartition(1).mapInArrow(partial(_write_whole, target, batch), REPORT).collect()
     if not told:  # without rows Spark may start no task, and the batch is to be noted all the same
         write(target, batch, 0, 1, ())
@@ -154,7 +155,7 @@ class LaidDown:
 
     @classmethod
     def find(cls, directory: Path) -> "LaidDown | None":
-        """None if it is not there as a whole."""
+        """The rows laid down in a directory; None if they are not there as a whole."""
         try:
             told = json.loads((directory / MANIFEST).read_text("utf-8"))
         except FileNotFoundError:
@@ -163,7 +164,10 @@ class LaidDown:
 
 
 def lay_down(rows: "DataFrame", slots: int, directory: Path) -> LaidDown:
-    """Records of one key are in one slot, in their order. Each task's file is synced before the manifest names it."""
+    """Lay the rows down in files, those of one key in one slot and in their order.
+
+    The file of each task is synced before the manifest names it.
+    """
     shutil.rmtree(directory, ignore_errors=True)  # files without a manifest
     directory.mkdir(parents=True)
     divided = rows.repartition(slots, _share(rows))
@@ -182,7 +186,7 @@ def _share(rows: "DataFrame") -> Any:
 
 
 def _lay_down(directory: str, slots: int, rows: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-    """Under a name of its own: of two attempts at one task Spark tells the driver of one."""
+    """Write a task's rows to a file of its own name: of two attempts at one task Spark tells the driver of one."""
     import pyarrow as pa
 
     slot, name, written = _slot(slots), "", None
@@ -246,7 +250,7 @@ def _report(slot: int, file: str) -> "pa.RecordBatch":
 
 
 def keep(path: Path, text: str) -> None:
-    """Writes a file that is there as a whole, or not at all, and stays."""
+    """Write a file that is there as a whole, or not at all, and stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}")
     with aside.open("w") as file:

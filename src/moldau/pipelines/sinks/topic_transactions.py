@@ -33,12 +33,12 @@ T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 30.0
 RETRY_S = 120.0
-"""How long a coordinator may be out of reach before the run ends."""
+"""The longest that a coordinator may be out of reach before the run ends."""
 PAUSE_S = 0.1
 ABORT_TIMEOUT_S = 10.0
 QUEUE_FULL_S = 0.05
 TRANSACTION_TIMEOUT_MS = 60_000
-"""librdkafka's, and Java's."""
+"""The default of librdkafka, and of Java's client."""
 TIMEOUT = "transaction.timeout.ms"
 
 _PRODUCER = {
@@ -60,7 +60,7 @@ _OF_PRODUCERS = {
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a slot has: every batch before `next_batch`, the last of them in `slots` parts (0: nobody said)."""
+    """The batches of a slot: every one before `next_batch`, the last of them in `slots` parts (0: nobody said)."""
 
     next_batch: int
     slots: int
@@ -79,7 +79,7 @@ class Target:
         return f"{self.name}.{slot}"
 
     def group(self, checkpoint: str) -> str:
-        """Of one checkpoint: another, after a reset or of a pipeline of the same name, begins at batch 0."""
+        """The group of one checkpoint: another, after a reset or of a pipeline of the same name, begins at batch 0."""
         return f"{self.name}.batches.{checkpoint}"
 
     @property
@@ -87,7 +87,7 @@ class Target:
         return int(dict(self.cluster.client).get(TIMEOUT, TRANSACTION_TIMEOUT_MS))
 
     def producer(self, slot: int | str) -> Producer:
-        """One that nobody else is, from now on: the writer of the slot before it is fenced, its transaction ended."""
+        """A producer for the slot. The writer of the slot before it is fenced from now on, its transaction ended."""
         given = dict(self.cluster.client)
         own = {theirs: given[ours] for ours, theirs in _OF_PRODUCERS.items() if ours in given}
         identity = {"transactional.id": self.transactional_id(slot)}
@@ -97,7 +97,7 @@ class Target:
 
     @contextmanager
     def consumer(self, checkpoint: str, stable: bool = True) -> Iterator[Consumer]:
-        """Of the group of tokens. `stable`: it waits for those of transactions that are about to end."""
+        """A consumer in the group of tokens. `stable`: it waits for those of transactions that are about to end."""
         settings = {
             "group.id": self.group(checkpoint),
             "enable.auto.commit": False,
@@ -110,7 +110,7 @@ class Target:
             consumer.close()
 
     def tokens(self, checkpoint: str, topics: Iterable[str], stable: bool = True) -> dict[int, Token]:
-        """Of all slots there ever were: the newest of each, should the sink have had another topic before."""
+        """The newest token of each slot that there ever was; the sink may have had another topic before."""
         there = self.cluster.topics()
         places = [TopicPartition(topic, slot) for topic in topics for slot in there.get(topic, ())]
         found: dict[int, Token] = {}
@@ -123,7 +123,7 @@ class Target:
 
     @contextmanager
     def telling(self, slot: int | str) -> Iterator[None]:
-        """What Kafka refuses, in words that name the sink."""
+        """Turn what Kafka refuses into words that name the sink."""
         begun = time.monotonic()
         try:
             yield
@@ -158,7 +158,7 @@ _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PR
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """The call's result; what may be tried again is, as librdkafka says of each error whether it may."""
+    """The result of a call that is tried again as long as librdkafka says of its error that it may be."""
     deadline = time.monotonic() + RETRY_S
     while True:
         try:
@@ -170,6 +170,7 @@ def patiently(call: Callable[[], T]) -> T:
 
 
 def _committed(consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
+    """The committed offset of each place. Raises KafkaException."""
     found = when_ready(lambda: consumer.committed(places, timeout=REQUEST_TIMEOUT_S)) if places else []
     for each in found:
         if each.error:
@@ -178,13 +179,13 @@ def _committed(consumer: Consumer, places: list[TopicPartition]) -> list[TopicPa
 
 
 def _token(found: TopicPartition) -> Token:
-    """A token that was set by hand, with Kafka's tools, has no metadata: the batch is there as a whole."""
+    """The token in an offset. One that was set by hand has no metadata: the batch is there as a whole."""
     written = found.metadata or ""
     return Token(found.offset, int(written) if written.isdigit() else 0)
 
 
 def write(target: Target, batch: Batch, slot: int, slots: int, rows: "Iterable[pa.RecordBatch]") -> bool:
-    """Whether the slot's share was written; False: it was there. Raises PipelineError."""
+    """Write a slot's share of a batch; False if it was there. Raises PipelineError."""
     with target.telling(slot):
         producer = target.producer(slot)
         with target.consumer(batch.checkpoint) as consumer:
@@ -196,7 +197,7 @@ def write(target: Target, batch: Batch, slot: int, slots: int, rows: "Iterable[p
 
 
 def open_ledger(target: Target, batch: Batch) -> None:
-    """A token of slot 0 before the first batch: from then on a cluster without tokens is one that lost them."""
+    """Commit a token before the first batch: from then on a cluster without tokens is one that lost them."""
     with target.telling(0):
         producer = target.producer(0)
         with target.consumer(batch.checkpoint) as consumer:
@@ -204,7 +205,7 @@ def open_ledger(target: Target, batch: Batch) -> None:
 
 
 def fence(target: Target, slots: Iterable[int]) -> None:
-    """Ends what earlier runs have left open in these slots, and all that they might still do."""
+    """End the transactions that earlier runs have left open in these slots, and refuse those runs any other."""
     for slot in slots:
         with target.telling(slot):
             target.producer(slot)
@@ -234,7 +235,7 @@ def _in_one_transaction(
 
 
 def _send(producer: Producer, topic: str, rows: "pa.RecordBatch") -> None:
-    """A record that is refused fails the commit: there is no need to look at each."""
+    """Send the rows as records. One that is refused fails the commit: there is no need to look at each."""
     columns = set(rows.schema.names)
     values = rows.column("value").to_pylist()
     keys = rows.column("key").to_pylist() if "key" in columns else [None] * len(values)
@@ -253,11 +254,11 @@ def _send(producer: Producer, topic: str, rows: "pa.RecordBatch") -> None:
 # --- before a run ---
 
 CHECK = "check"
-"""In the place of a slot: to try a slot's own id would fence a run that goes on."""
+"""The word in the place of a slot: to try a slot's own id would fence a run that goes on."""
 
 
 def refusal(target: Target) -> PipelineError | None:
-    """What the cluster would say to a run, found by beginning under an id of the sink that no run uses."""
+    """The error that a run would meet in the cluster, found under an id of the sink that no run uses."""
     try:
         with target.telling(CHECK):
             target.producer(CHECK)
