@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count()
 
-WITH_TRANSACTIONS = ["kafka-4.3.1"]
-"""Of the clusters below, for tests of transactions. Moldau joins them when it has a coordinator of transactions."""
+WITH_TRANSACTIONS = ["moldau", "kafka-4.3.1"]
+"""The clusters of tests of transactions."""
 
 
 @pytest.fixture(scope="session", autouse=True)
