@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench import pipelines, report
 from bench.pipelines import Job
-from bench.report import KAFKA
+from bench.report import KAFKA, MOLDAU
 from moldau.pipelines.spark.session import session
 
 SINK = "sinks:\n  out: {{from: events, topic: copies-{number}, key: user, create: {{partitions: 4}}{options}}}\n"
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m bench.exactly_once", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--records", type=int, default=pipelines.RECORDS)
-    parser.add_argument("--servers", nargs="+", default=[KAFKA], help="of these: moldau, kafka")
+    parser.add_argument("--servers", nargs="+", default=[MOLDAU, KAFKA], help="those to measure")
     options = parser.parse_args(argv)
     with ExitStack() as running:
         scratch = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="moldau-bench-")))
