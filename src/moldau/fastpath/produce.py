@@ -43,7 +43,7 @@ from moldau.protocol.schema import RecordData
 from moldau.protocol.source import write_varint
 from moldau.records.batch import ATTRIBUTES_POSITION, NO_TIMESTAMP, TRANSACTIONAL_FLAG
 from moldau.records.validate import RecordsToOpen
-from moldau.replication.durability import ACKS_ALL, NO_ACKS, counts_records
+from moldau.replication.durability import ACKS_ALL, NO_ACKS, Failed, counts_records
 from moldau.replication.lane import Lane
 from moldau.replication.partition import Partition
 from moldau.requests.context import RequestContext
@@ -88,11 +88,11 @@ class Uncommitted(PendingAnswer):
 
     __slots__ = (
         "_correlation_id",
+        "_is_syncing",
         "_left",
         "_log_starts",
         "_outcomes",
         "_repeats",
-        "_syncing",
         "_targets",
         "deadline",
         "known",
@@ -116,15 +116,13 @@ class Uncommitted(PendingAnswer):
         self._outcomes = outcomes
         self._log_starts = log_starts
         self._left = 0  # partitions that are not committed
-        self._syncing: asyncio.Future[frozenset[Log]] | None = None
+        self._is_syncing = False
         self.deadline = deadline
 
-    def wait(self, awaited: list[tuple[Partition, int]], syncing: "asyncio.Future[frozenset[Log]] | None") -> None:
-        """Until these partitions are committed up to these offsets, and until this disk has them."""
+    def wait(self, awaited: list[tuple[Partition, int]], *, is_syncing: bool) -> None:
+        """Until these partitions are committed up to these offsets; and until `synced`, if that is to come."""
         self._left = len(awaited)
-        self._syncing = syncing
-        if syncing is not None:
-            syncing.add_done_callback(self._synced)
+        self._is_syncing = is_syncing
         for partition, next_offset in awaited:
             partition.wait_for_commit(next_offset, self)
 
@@ -136,9 +134,8 @@ class Uncommitted(PendingAnswer):
         self._left -= 1
         self._complete_if_safe()
 
-    def _synced(self, done: "asyncio.Future[frozenset[Log]]") -> None:
-        self._syncing = None
-        failed = done.result()
+    def synced(self, failed: Failed) -> None:
+        self._is_syncing = False
         if failed:
             lost = [lane.partition for _, lane, _, _ in self._targets if lane.log in failed]
             self._fail(lost, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -164,10 +161,47 @@ class Uncommitted(PendingAnswer):
                 self._outcomes[position] = ApiError(error)  # it is in the log, and not committed
 
     def _complete_if_safe(self) -> None:
-        if self._left or self._syncing is not None:
+        if self._left or self._is_syncing:
             return
         answer = self._repeats.answer(self.known, self._correlation_id, self._targets, self._outcomes, self._log_starts)
         self.complete([answer])
+
+
+class Held(PendingAnswer):
+    """An answer that is finished, to batches that are committed: it is held back until this disk has them, too."""
+
+    __slots__ = ("_answer", "_correlation_id", "_known", "_offsets", "_repeats", "_targets")
+
+    def __init__(
+        self,
+        answer: bytes,
+        repeats: "ProduceRepeats",
+        known: Known,
+        correlation_id: int,
+        targets: list[Target],
+        offsets: list[int],
+    ) -> None:
+        """All but `answer` is for a sync that fails."""
+        super().__init__()
+        self._answer = answer
+        self._repeats = repeats
+        self._known = known
+        self._correlation_id = correlation_id
+        self._targets = targets
+        self._offsets = offsets
+
+    def synced(self, failed: Failed) -> None:
+        self.complete([self._with_errors(failed) if failed else self._answer])
+
+    def _with_errors(self, failed: Failed) -> bytes:
+        outcomes = [
+            ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
+            if lane.log in failed
+            else AppendResult(offset, offset, NO_TIMESTAMP, False)
+            for offset, (_, lane, _, _) in zip(self._offsets, self._targets, strict=True)
+        ]
+        log_starts = [lane.log.log_start_offset for _, lane, _, _ in self._targets]
+        return self._repeats.answer(self._known, self._correlation_id, self._targets, outcomes, log_starts)
 
 
 class Opened(PendingAnswer):
@@ -189,6 +223,7 @@ class ProduceRepeats:
     """The fast path of one connection and version."""
 
     __slots__ = (
+        "_call_when_durable",
         "_context",
         "_known",
         "_now_ms",
@@ -205,6 +240,7 @@ class ProduceRepeats:
         self._respond = respond
         self._version = context.api_version
         self._now_ms = context.services.clock.now_ms
+        self._call_when_durable = context.services.durability.call_when_durable
         self._known: dict[bytes, Known] = {}
         self._prefix_ends: tuple[int, ...] = ()
         self._scheduler = context.services.scheduler
@@ -244,9 +280,14 @@ class ProduceRepeats:
             failed = error  # its batch may carry an offset by now: no other way would take it
         except InvariantError as error:
             failed = lane.log.stop(error)
-        if len(offsets) == len(targets) and (not awaits_commit or (is_committed and not known.is_synced)):
+        if len(offsets) == len(targets) and (is_committed or not awaits_commit):
             parts.append(known.answer_tail)
-            return b"".join(parts)
+            answer = b"".join(parts)
+            if not known.is_synced:
+                return answer
+            held = Held(answer, self, known, correlation_id, targets, offsets)
+            self._call_when_durable([lane.log for _, lane, _, _ in targets], ACKS_ALL, held.synced)
+            return held
         outcomes: list[Outcome] = [
             AppendResult(offset, lane.log.log_end_offset - 1, NO_TIMESTAMP, False)
             for offset, (_, lane, _, _) in zip(offsets, targets, strict=False)
@@ -305,21 +346,15 @@ class ProduceRepeats:
     ) -> bytes | PendingAnswer:
         """The answer to batches that all have an outcome."""
         awaited = _awaited(targets, outcomes) if known.acks == ACKS_ALL else []
-        syncing = self._sync(targets, outcomes) if known.is_synced else None
+        written = _written(targets, outcomes) if known.is_synced else []
         log_starts = [lane.log.log_start_offset for _, lane, _, _ in targets]
-        if not awaited and syncing is None:
+        if not awaited and not written:
             return self.answer(known, correlation_id, targets, outcomes, log_starts)
         uncommitted = self._when_committed(known, correlation_id, targets, outcomes, log_starts)
-        uncommitted.wait(awaited, syncing)
+        if written:
+            self._call_when_durable(written, ACKS_ALL, uncommitted.synced)
+        uncommitted.wait(awaited, is_syncing=bool(written))
         return uncommitted
-
-    def _sync(self, targets: list[Target], outcomes: list[Outcome]) -> "asyncio.Future[frozenset[Log]] | None":
-        written = [
-            lane.log
-            for (_, lane, _, _), outcome in zip(targets, outcomes, strict=True)
-            if isinstance(outcome, AppendResult)
-        ]
-        return self._context.services.durability.when_durable(written, ACKS_ALL)
 
     def answer(
         self, known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome], log_starts: list[int]
@@ -434,6 +469,15 @@ def _awaited(targets: list[Target], outcomes: list[Outcome]) -> list[tuple[Parti
         (lane.partition, outcome.last_offset + 1)
         for (_, lane, _, _), outcome in zip(targets, outcomes, strict=True)
         if isinstance(outcome, AppendResult) and outcome.last_offset >= lane.partition.high_watermark
+    ]
+
+
+def _written(targets: list[Target], outcomes: list[Outcome]) -> list[Log]:
+    """The logs that took their batch."""
+    return [
+        lane.log
+        for (_, lane, _, _), outcome in zip(targets, outcomes, strict=True)
+        if isinstance(outcome, AppendResult)
     ]
 
 
