@@ -199,7 +199,7 @@ class Directories:
 
     def __init__(self) -> None:
         self.threads = {path: ManualThreads() for path in ("/x", "/y", "/z")}
-        self._committer = committer(asyncio.get_running_loop(), self.threads)
+        self._committer = committer(asyncio.get_running_loop(), self.threads, {})
 
     def commit(self, *logs: FakeLog) -> Waiter:
         waiter = Waiter(*logs)

@@ -183,14 +183,16 @@ class Sender:
 class Machine:
     """Three brokers and their disks."""
 
-    def __init__(self, root: Path, chance: random.Random) -> None:
+    def __init__(self, root: Path, chance: random.Random, engine: str) -> None:
         self._root = root / "now"
         self._left = root / "left"
         self._root.mkdir(parents=True)
         self._chance = chance
         self._disk = RecordedDisk(self._root, chance.randrange(2**32))
         self._ledger = Ledger()
-        self._cluster = ClusterInThread(self._root, BROKERS, PROPERTIES, files=self._disk)
+        self._cluster = ClusterInThread(
+            self._root, BROKERS, {**PROPERTIES, "log.flush.engine": engine}, files=self._disk
+        )
         self._names = [TopicPartition(topic, index) for topic in TOPICS for index in range(PARTITIONS)]
         self._rounds = 0
         self.disks_lost = 0
@@ -364,24 +366,26 @@ def copy_store(source: Path, target: Path) -> None:
 
 
 @contextmanager
-def machine(chance: random.Random) -> Iterator[Machine]:
+def machine(chance: random.Random, engine: str) -> Iterator[Machine]:
     root = Path(tempfile.mkdtemp(prefix="moldau-power-"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, root, ignore_errors=True)
-        made = Machine(root, chance)
+        made = Machine(root, chance, engine)
         stack.callback(made.stop)
         made.start()
         yield made
 
 
-def run(seed: int, cuts: int, wiped: int, say: Callable[[str], None] = lambda _: None) -> list[str]:
+def run(
+    seed: int, cuts: int, wiped: int, say: Callable[[str], None] = lambda _: None, *, engine: str = "auto"
+) -> list[str]:
     """Make so many cuts, then so many with a disk that is empty afterwards; returns the violations of the first that
     failed."""
     chance = random.Random(seed)
     kinds = [False] * cuts + [True] * wiped
     acknowledged, disks, leaders = 0, 0, 0
     for start in range(0, len(kinds), ROUNDS_PER_CLUSTER):
-        with machine(chance) as running:
+        with machine(chance, engine) as running:
             for number, wipe in enumerate(kinds[start : start + ROUNDS_PER_CLUSTER], start + 1):
                 complaints = running.round(wipe=wipe)
                 if complaints:
@@ -398,10 +402,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--wiped", type=int, default=20)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--engine", choices=("auto", "thread", "aio"), default="auto")
     arguments = parser.parse_args()
     logging.disable(logging.ERROR)
     _say(f"seed {arguments.seed}")
-    complaints = run(arguments.seed, arguments.rounds, arguments.wiped, _say)
+    complaints = run(arguments.seed, arguments.rounds, arguments.wiped, _say, engine=arguments.engine)
     for complaint in complaints[:COMPLAINTS_SHOWN_MAX]:
         _say(complaint)
     if len(complaints) > COMPLAINTS_SHOWN_MAX:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from moldau.core.files import Buffer, DirectoryLock, File
+from moldau.core.files import Buffer, DirectoryLock, File, OnResult, SyncEngine
 from moldau.core.real_files import RealFiles
 
 SYNC_S_MAX = 0.004
@@ -109,6 +109,19 @@ class RecordedFile:
         with self._disk.power:
             if truncations == node.truncations:
                 node.synced_size, node.before_truncation = max(size, node.synced_size), None
+
+    def sync_later(self, engine: SyncEngine, then: OnResult) -> bool:
+        node = self._node
+
+        def ended(error: int) -> None:
+            with self._disk.power:
+                if not error and truncations == node.truncations:
+                    node.synced_size, node.before_truncation = max(size, node.synced_size), None
+            then(error)
+
+        with self._disk.power:
+            truncations, size = node.truncations, self._inner.size()
+            return self._inner.sync_later(engine, ended)
 
     def fileno(self) -> int:
         return self._inner.fileno()

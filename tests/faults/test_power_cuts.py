@@ -3,14 +3,18 @@
 import os
 import random
 
+import pytest
+
 from tests.faults.power_cuts import run
 
 CUTS = int(os.environ.get("MOLDAU_POWER_CUTS", "4"))
 
 
-def test_what_was_acknowledged_survives_a_power_cut_of_all_brokers() -> None:
-    assert run(random.SystemRandom().randrange(10**6), cuts=CUTS, wiped=0) == []
+@pytest.mark.parametrize("engine", ["thread", "aio"])
+def test_what_was_acknowledged_survives_a_power_cut_of_all_brokers(engine: str) -> None:
+    assert run(random.SystemRandom().randrange(10**6), cuts=CUTS, wiped=0, engine=engine) == []
 
 
-def test_what_was_acknowledged_survives_a_power_cut_and_the_loss_of_any_one_disk() -> None:
-    assert run(random.SystemRandom().randrange(10**6), cuts=0, wiped=CUTS) == []
+@pytest.mark.parametrize("engine", ["thread", "aio"])
+def test_what_was_acknowledged_survives_a_power_cut_and_the_loss_of_any_one_disk(engine: str) -> None:
+    assert run(random.SystemRandom().randrange(10**6), cuts=0, wiped=CUTS, engine=engine) == []

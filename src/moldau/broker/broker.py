@@ -27,6 +27,7 @@ from moldau.broker.group_commit import committer
 from moldau.broker.group_coordinator import SHARD_MODULE, GroupCoordinator
 from moldau.broker.heap import Heap
 from moldau.broker.housekeeping import Housekeeping
+from moldau.broker.kernel_syncs import kernel_syncs
 from moldau.broker.listeners import Listeners
 from moldau.broker.opener_thread import OpenerThread
 from moldau.broker.ownership import check_directories
@@ -294,6 +295,8 @@ class Broker:
         configs = opened.metadata.image.broker_configs
         self._dynamic_config.take(configs.get(WHOLE_CLUSTER, {}), configs.get(str(opened.broker_id), {}))
         policy = self._dynamic_config.now.string("log.flush.policy")
+        engine = self._dynamic_config.now.string("log.flush.engine")
+        engines = kernel_syncs(ground.loop, engine, self._config.data_directories, self._to_release)
         return make_parts(
             broker_id=opened.broker_id,
             dynamic_config=self._dynamic_config,
@@ -302,7 +305,7 @@ class Broker:
             metadata=opened.metadata,
             replicas=Replicas(opened.metadata),
             logs=logs,
-            durability=Durability(policy, committer(ground.loop, ground.directory_threads.syncs)),
+            durability=Durability(policy, committer(ground.loop, ground.directory_threads.syncs, engines)),
             random=SystemRandom(),
         )
 

@@ -19,7 +19,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from moldau.core.files import SyncEngine
 from moldau.log.log import Log
+from moldau.protocol.errors import ApiError
 from moldau.replication.durability import Committer, Failed, OnSynced
 
 log = logging.getLogger(__name__)
@@ -33,18 +35,22 @@ class Threads(Protocol):
     def submit(self, job: Callable[[Log], None], each: Log, /) -> object: ...
 
 
-def committer(loop: asyncio.AbstractEventLoop, threads: Mapping[str, Threads]) -> Committer:
-    """What syncs the logs of some data directories, in `threads` of each. One alone need not be looked for."""
-    only, *others = threads.values()
-    return GroupCommits(loop, threads) if others else GroupCommit(loop, only)
+def committer(
+    loop: asyncio.AbstractEventLoop, threads: Mapping[str, Threads], engines: Mapping[str, SyncEngine]
+) -> Committer:
+    """Committer of the logs of some data directories, by the engine and in the threads of each. One alone need not be
+    looked for."""
+    of = {path: GroupCommit(loop, each, engines.get(path)) for path, each in threads.items()}
+    only, *others = of.values()
+    return GroupCommits(of) if others else only
 
 
 class GroupCommits:
     """A group commit for each data directory."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, threads: Mapping[str, Threads]) -> None:
-        """`threads` are those of each directory, by its path."""
-        self._of = {path: GroupCommit(loop, each) for path, each in threads.items()}
+    def __init__(self, of: "Mapping[str, GroupCommit]") -> None:
+        """Take the group commits `of` the directories, by their paths."""
+        self._of = of
 
     def commit(self, logs: Sequence[Log], then: OnSynced) -> None:
         first = logs[0].data_directory
@@ -85,16 +91,21 @@ class _Several:
         self.then(self._failed)
 
 
+Waiters = list[OnSynced | _Several]
+
+
 class GroupCommit:
     """Syncs the logs of one data directory."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, threads: Threads) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads: Threads, engine: SyncEngine | None = None) -> None:
+        """`threads` sync what `engine` does not."""
         self._loop = loop
         self._threads = threads
+        self._engine = engine
         self._asked_for: list[Log] = []  # no thread knows of them yet
         # What threads use, too, under the lock:
         self._lock = threading.Lock()
-        self._waiting: dict[Log, list[OnSynced | _Several]] = {}  # for a sync that has not begun
+        self._waiting: dict[Log, Waiters] = {}  # for a sync that has not begun
         self._under_way: set[Log] = set()
         self._ended: list[tuple[OnSynced, Failed]] = []  # to be told
         self._again: list[Log] = []  # to be synced once more
@@ -107,7 +118,7 @@ class GroupCommit:
             each_once = set(logs)
             self._wait(each_once, _Several(len(each_once), then))
 
-    def _wait(self, logs: Iterable[Log], waiter: "OnSynced | _Several") -> None:
+    def _wait(self, logs: Iterable[Log], waiter: OnSynced | _Several) -> None:
         asked_for: list[Log] = []
         with self._lock:
             for each in logs:
@@ -130,14 +141,39 @@ class GroupCommit:
     def _start(self) -> None:
         logs, self._asked_for = self._asked_for, []
         for each in logs:
-            self._threads.submit(self._sync, each)
+            if self._engine is None or not self._sync_later(each, self._engine):
+                self._threads.submit(self._sync, each)
 
     def _sync(self, each: Log) -> None:
         """One log, in a thread."""
+        waiters = self._begun(each)
+        if self._ended_for(each, waiters, _sync(each)):
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
+                self._loop.call_soon_threadsafe(self._tell)
+
+    def _sync_later(self, each: Log, engine: SyncEngine) -> bool:
+        """One log, without a thread, if that can be."""
+
+        def ended(error: ApiError | None) -> None:
+            if error is not None:
+                log.error("cannot sync %s", each.topic_partition, exc_info=error)
+            if self._ended_for(each, waiters, NONE_FAILED if error is None else frozenset((each,))):
+                self._loop.call_soon(self._tell)
+
+        waiters: Waiters = []
+        if not each.sync_later(engine, ended):
+            return False
+        waiters = self._begun(each)  # nobody has come since: this is the loop
+        return True
+
+    def _begun(self, each: Log) -> Waiters:
+        """Who waits for this sync: all that have come until now, and no one else."""
         with self._lock:
             self._under_way.add(each)
-            waiters = self._waiting.pop(each)
-        failed = _sync(each)
+            return self._waiting.pop(each)
+
+    def _ended_for(self, each: Log, waiters: Waiters, failed: Failed) -> bool:
+        """Note what a sync comes to; whether the loop is to be called because of it."""
         with self._lock:
             self._under_way.discard(each)
             if each in self._waiting:
@@ -148,10 +184,9 @@ class GroupCommit:
                 elif waiter.is_last(failed):
                     self._ended.append((waiter.tell, failed))
             if self._is_loop_called or not (self._ended or self._again):
-                return
+                return False
             self._is_loop_called = True
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
-            self._loop.call_soon_threadsafe(self._tell)
+            return True
 
     def _tell(self) -> None:
         with self._lock:

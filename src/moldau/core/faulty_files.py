@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from moldau.core.files import Buffer, DirectoryLock, File, Files
+from moldau.core.files import Buffer, DirectoryLock, File, Files, OnResult, SyncEngine
 
 LOOKS = frozenset({"open", "read", "list"})
 """Operations that leave the disk as it is: a stop before one is the same as a stop after the operation before it."""
@@ -62,6 +62,9 @@ class FaultyFile:
     def sync(self) -> None:
         self._files.step("sync", self.path)
         self._file.sync()
+
+    def sync_later(self, engine: SyncEngine, then: OnResult) -> bool:  # noqa: ARG002  # a fault is one of this thread
+        return False
 
     def fileno(self) -> int:
         return self._file.fileno()

@@ -4,7 +4,7 @@ A `File` closes its descriptor when the last reference to it is gone, not before
 is still sending keeps its file open, so a descriptor number is never reused under it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -14,6 +14,18 @@ FILLER = 0x7F
 than there are, so that every reader of logs takes it for the end; with zeros Kafka's readers complain."""
 
 FILLER_BYTES_MAX = 256 * 1024
+
+
+OnResult = Callable[[int], None]
+"""Listener for the result of a sync: the number of its error, or 0."""
+
+
+class SyncEngine(Protocol):
+    """Syncs files without waiting for them."""
+
+    def begin(self, descriptor: int, then: OnResult) -> bool:
+        """Sync what was written to a file so far, and call `then` later. False: not now, and nothing has begun."""
+        ...
 
 
 class File(Protocol):
@@ -48,6 +60,11 @@ class File(Protocol):
 
     def sync(self) -> None:
         """Make everything that was appended before survive power loss (fdatasync)."""
+        ...
+
+    def sync_later(self, engine: "SyncEngine", then: OnResult) -> bool:
+        """Do as `sync`, without waiting: `then` is called with the number of the error, or 0, and never at once. False:
+        it cannot be done so, and nothing has begun."""
         ...
 
     def fileno(self) -> int:

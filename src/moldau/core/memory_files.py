@@ -11,7 +11,7 @@ import errno
 import os
 from collections.abc import Sequence
 
-from moldau.core.files import Buffer, DirectoryLock, File
+from moldau.core.files import Buffer, DirectoryLock, File, OnResult, SyncEngine
 from moldau.core.invariants import invariant
 
 DISK_BYTES = 1 << 40
@@ -106,6 +106,9 @@ class MemoryFile:
     def sync(self) -> None:
         self._files.check_sync(self.path)
         self._node.sync()
+
+    def sync_later(self, engine: SyncEngine, then: OnResult) -> bool:  # noqa: ARG002  # there is no descriptor
+        return False
 
     def fileno(self) -> int:
         return -1

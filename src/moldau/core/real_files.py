@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Sequence
 
 from moldau.core.file_errors import sync_error
-from moldau.core.files import FILLER, FILLER_BYTES_MAX, Buffer, DirectoryLock, File
+from moldau.core.files import FILLER, FILLER_BYTES_MAX, Buffer, DirectoryLock, File, OnResult, SyncEngine
 from moldau.core.reserving import reserve
 
 # The kernel takes at most this many buffers in one vectored write (UIO_MAXIOV).
@@ -150,6 +150,13 @@ class RealFile:
             os.fdatasync(self._descriptor)
         except OSError as error:
             raise sync_error(error) from error
+
+    def sync_later(self, engine: SyncEngine, then: OnResult) -> bool:
+        def ended(error: int) -> None:
+            _ = self  # the descriptor is open until then
+            then(error)
+
+        return engine.begin(self._descriptor, ended)
 
     def fileno(self) -> int:
         return self._descriptor

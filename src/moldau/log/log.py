@@ -12,14 +12,14 @@ from typing import NamedTuple, TypeVar
 
 from moldau.core.clock import Clock
 from moldau.core.file_errors import passes
-from moldau.core.files import Buffer, FileRegion, Files
+from moldau.core.files import Buffer, FileRegion, Files, SyncEngine
 from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
 from moldau.log.compaction.job import CleanedGroup, CleanJob
 from moldau.log.leader_epochs import EpochEnd, LeaderEpochs
 from moldau.log.log_directory import LogDirectory
-from moldau.log.log_durability import LogDurability
+from moldau.log.log_durability import LogDurability, OnSynced
 from moldau.log.log_swaps import LogSwaps
 from moldau.log.open_files import OpenFiles
 from moldau.log.producers import BatchMetadata, Producers
@@ -556,6 +556,10 @@ class Log:
         `sealed_only` leaves the active segment to the operating system. Meant for a thread.
         """
         return self._durability.sync(self, sealed_only=sealed_only)
+
+    def sync_later(self, engine: SyncEngine, then: OnSynced) -> bool:
+        """Do as `sync`, without waiting, and call `then`; False: it takes more than that, and nothing has begun."""
+        return self._durability.sync_later(self, engine, then)
 
     def checkpoint(self) -> None:
         """Write the files that must be on disk before a recovery point beyond them is. For a thread."""

@@ -46,6 +46,11 @@ class LogDirectory:
         """Let the next sync make the names durable, and the name of the directory itself."""
         self._has_changed = self._parent_has_changed = True
 
+    @property
+    def has_changed(self) -> bool:
+        """Whether the next sync has names to make durable; unless one is under way."""
+        return self._has_changed or self._parent_has_changed
+
     def sync(self) -> None:
         """Sync the directories whose entries have changed; a refusal leaves them to the next sync."""
         has_changed, self._has_changed = self._has_changed, False

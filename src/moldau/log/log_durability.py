@@ -6,17 +6,24 @@ meanwhile. Checkpoints are written by others and later, so they may vouch for mo
 note in the directory says so; it is durable before the first file changes, and is removed when all is durable again.
 """
 
+import os
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from moldau.core.files import Files
+from moldau.core.file_errors import SyncError
+from moldau.core.files import Files, SyncEngine
 from moldau.log.log_directory import LogDirectory
 from moldau.log.recovery import LoadedLog, forget_cut, note_cut
 from moldau.log.segment import Segment
+from moldau.protocol.errors import ApiError
 
 if TYPE_CHECKING:
     from moldau.log.log import Log
+
+OnSynced = Callable[[ApiError | None], None]
+"""Listener for the end of a sync, or the reason of its failure."""
 
 
 class LogDurability:
@@ -82,6 +89,31 @@ class LogDurability:
                 for segment in sealed:
                     self._to_sync.pop(segment, None)
         return log.recovery_point
+
+    def sync_later(self, log: "Log", engine: SyncEngine, then: OnSynced) -> bool:
+        """Do as `sync`, without waiting, where it takes one fdatasync and no more; False: that is for a thread.
+
+        From the loop. It holds no lock until it ends: `end` was in this file, under a durable name, when it began.
+        """
+        if log.failure is not None or not self._one_sync.acquire(blocking=False):
+            return False  # a sync that is under way may have taken note of names that are not durable yet
+        active, truncations, end = log.segments.active, self.truncations, log.log_end_offset
+        file = active.open_file
+        is_more = bool(self._to_sync) or self._directory.has_changed or active.txn_index.is_changed
+        self._one_sync.release()
+        if is_more or file is None or truncations != self._synced_truncations or end <= log.recovery_point:
+            return False
+        return file.sync_later(engine, partial(self._synced, log, truncations, end, then))
+
+    def _synced(self, log: "Log", truncations: int, end: int, then: OnSynced, error: int) -> None:
+        if error:
+            failed = SyncError(error, os.strerror(error), log.directory)
+            then(log.io_error(failed))
+            return
+        with self._recovery_point_lock:
+            if self._is_undisturbed(truncations):
+                log.recovery_point = max(log.recovery_point, end)
+        then(None)
 
     def _sync_segment(self, log: "Log", segment: Segment, truncations: int, *, indexes: bool) -> None:
         try:

@@ -59,7 +59,7 @@ class Durability:
         return bool(logs)
 
     def when_durable(self, logs: Sequence[Log], acks: int) -> "Future[Failed] | None":
-        """Done when there is nothing to wait for any more; None: there never was. It is the caller's own, who may
+        """Future that is done when nothing is left to wait for; None: there never was. It is the caller's own, who may
         cancel it."""
         future: Future[Failed] = get_running_loop().create_future()
         return future if self.call_when_durable(logs, acks, partial(_end, future)) else None
