@@ -61,6 +61,10 @@ class Server:
                 raise ServerDied(f"{self.name} did not come up:\n{self.log.read_text()[-2000:]}")
             time.sleep(0.002)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def cpu_s(self) -> float:
         """CPU seconds, user and system, of the process and its children so far."""
         return cpu_s_of(self._process.pid)

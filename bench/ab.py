@@ -1,0 +1,215 @@
+"""Brokers from several source trees in turns: what a produce request costs each of them, under the default policy.
+
+All are alive at once and get short rounds in turning order, so that what else the machine does hits all alike. CPU is
+the broker's own by its process clock, and that of the kernel's threads meanwhile: a sync may run there. After each
+round what was written is synced and its pages dropped: a machine that gives memory back to its host books the faults
+on whoever writes next. Two equal trees show the noise: name one twice.
+
+    python -m bench.ab before=../main after=. also=.
+"""
+
+import argparse
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from bench import kafka
+from bench.process import Server, start
+from bench.side_by_side import note
+from moldau.protocol.codec import encode
+from moldau.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.records.batch import Record, build_batch
+
+DRIVER = Path(__file__).with_name("raw_driver.c")
+VERSION = 12
+TOPIC = "t"
+HEADER_BYTES = 5  # correlation id, no tagged fields
+KIB = 1024
+IS_KERNEL_THREAD = 0x0020_0000  # PF_KTHREAD, among the flags in /proc/PID/stat
+_header = Struct(">hhihx").pack  # key, version, correlation id, an empty client id, no tagged fields
+
+
+class Load(NamedTuple):
+    """What the driver does in one round."""
+
+    name: str
+    requests: int
+    connections: int = 1
+    in_flight: int = 5
+    partitions: int = 1
+    batch_kib: int = 16
+    rate: int = 0
+
+
+LOADS = (
+    Load("1 connection, 5 in flight", 1_000),
+    Load("5 connections, 5 in flight", 2_000, connections=5),
+    Load("50 connections, 1 in flight", 3_000, connections=50, in_flight=1),
+    Load("50 connections, 5 in flight", 4_000, connections=50),
+    Load("50 partitions in a request", 60, partitions=50, batch_kib=1),
+    Load("1,000 requests/s", 300, rate=1_000),
+    Load("4,000 requests/s", 1_200, rate=4_000),
+)
+
+
+class Sample(NamedTuple):
+    """One round of one broker, for each request."""
+
+    cpu_us: float
+    kernel_us: float
+    per_s: float
+    p50_us: float
+    p99_us: float
+
+    @property
+    def whole_us(self) -> float:
+        return self.cpu_us + self.kernel_us
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.ab", description=__doc__.partition("\n")[0])
+    parser.add_argument("trees", nargs="+", metavar="NAME=PATH[,PROPERTY=VALUE...]")
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--policy", default="group")
+    parser.add_argument("--only", default="", help="loads whose name has this in it")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
+        driver = build_driver(Path(directory))
+        servers = [stack.enter_context(_start(tree, options.policy)) for tree in options.trees]
+        for load in LOADS:
+            if options.only in load.name:
+                frames = _frames(load, Path(directory))
+                for server in servers:
+                    kafka.create_topic(server.bootstrap, _topic(load), load.partitions)
+                _print(load, servers, _measure(load, servers, driver, frames, options.rounds))
+
+
+def build_driver(directory: Path) -> Path:
+    """The driver, compiled."""
+    driver = directory / "raw_driver"
+    subprocess.run(["cc", "-O2", "-o", str(driver), str(DRIVER)], check=True)
+    return driver
+
+
+def _start(tree: str, policy: str) -> Server:
+    """A broker whose code is that below `PATH/src`."""
+    name, _, rest = tree.partition("=")
+    path, *properties = rest.split(",")
+    source = Path(path).resolve() / "src"
+    python = [f"PYTHONPATH={source}", sys.executable, "-P"]
+    where = ["import moldau", "print(moldau.__file__)"]
+    found = subprocess.run(["env", *python, "-c", ";".join(where)], capture_output=True, text=True, check=True, cwd="/")
+    if not found.stdout.startswith(f"{source}/"):
+        raise SystemExit(f"{name} would run {found.stdout.strip()}")
+    settings = [f"log.flush.policy={policy}", *properties]
+    return start(
+        name,
+        lambda directory, port: [
+            "env",
+            *python,
+            *("-m", "moldau", "serve", "--port", str(port), "--data", str(directory / "data")),
+            *(word for setting in settings for word in ("--override", setting)),
+        ],
+    )
+
+
+def _topic(load: Load) -> str:
+    return TOPIC + "".join(filter(str.isalnum, load.name))
+
+
+def _frames(load: Load, directory: Path) -> Path:
+    """One request, in a file."""
+    batch = build_batch([Record(n, 1_700_000_000_000, None, os.urandom(KIB - 12)) for n in range(load.batch_kib)])
+    data = [PartitionProduceData(index=index, records=batch) for index in range(load.partitions)]
+    topic = TopicProduceData(name=_topic(load), partition_data=data)
+    header = _header(ProduceRequest.api_key, VERSION, 0, 0)
+    request = encode(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]), VERSION, header)
+    path = directory / _topic(load)
+    path.write_bytes(len(request).to_bytes(4, "big") + request)
+    return path
+
+
+def _measure(load: Load, servers: Sequence[Server], driver: Path, frame: Path, rounds: int) -> dict[str, list[Sample]]:
+    samples: dict[str, list[Sample]] = {server.name: [] for server in servers}
+    for server in servers:
+        _sample(load, server, driver, frame)  # warms up
+    for number in range(rounds):
+        first = number % len(servers)
+        for server in [*servers[first:], *servers[:first]][:: -1 if number % 2 else 1]:
+            samples[server.name].append(_sample(load, server, driver, frame))
+    return samples
+
+
+def _sample(load: Load, server: Server, driver: Path, frame: Path) -> Sample:
+    error_at = HEADER_BYTES + 1 + 1 + len(_topic(load)) + 1 + 4  # count, name, count, index
+    words = (server.port, load.connections, load.in_flight, load.requests, load.rate, error_at, frame)
+    cpu_s, before = process_cpu_s(server.pid), kernel_threads_cpu_s()
+    ran = subprocess.run([str(driver), *map(str, words)], capture_output=True, text=True, check=False)
+    cpu_s, after = process_cpu_s(server.pid) - cpu_s, kernel_threads_cpu_s()
+    kernel_s = sum(spent_s - before.get(pid, 0.0) for pid, spent_s in after.items())
+    if ran.returncode:
+        raise SystemExit(f"{server.name}: {ran.stderr}")
+    drop_pages(server.data)
+    seconds, p50_us, p99_us = map(float, ran.stdout.split())
+    each_us = 1e6 / load.requests
+    return Sample(cpu_s * each_us, kernel_s * each_us, load.requests / seconds, p50_us, p99_us)
+
+
+def process_cpu_s(pid: int) -> float:
+    """CPU of a process with all its threads, in nanoseconds' resolution (clock_getcpuclockid)."""
+    return time.clock_gettime((~pid << 3) | 2)
+
+
+def kernel_threads_cpu_s() -> dict[str, float]:
+    """CPU of each thread of the kernel, whomever it worked for; one that ends takes its share along."""
+    spent: dict[str, float] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if int((entry / "stat").read_text().rpartition(")")[2].split()[6]) & IS_KERNEL_THREAD:
+                    spent[entry.name] = int((entry / "schedstat").read_text().split()[0]) / 1e9
+    return spent
+
+
+def drop_pages(directory: Path) -> None:
+    """Sync all files, and let go of their pages."""
+    for path in directory.rglob("*.log"):
+        file = os.open(path, os.O_RDONLY)
+        os.fdatasync(file)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(file)
+
+
+def _print(load: Load, servers: Sequence[Server], samples: dict[str, list[Sample]]) -> None:
+    base = samples[servers[0].name]
+    note(
+        f"{load.name}: CPU us a request (lower quartile, median), of it kernel threads; ratio to the first: q1, median"
+    )
+    for server in servers:
+        own = samples[server.name]
+        whole = [each.whole_us for each in own]
+        ratio = statistics.median(a.whole_us / b.whole_us for a, b in zip(own, base, strict=True))
+        note(
+            f"  {server.name:12} {_q1(whole):8.1f} {statistics.median(whole):8.1f}"
+            f" {statistics.median(each.kernel_us for each in own):7.1f}"
+            f"   {_q1(whole) / _q1([each.whole_us for each in base]):5.2f} {ratio:5.2f}"
+            f"   {statistics.median(each.per_s for each in own):8,.0f}/s"
+            f"   p50 {statistics.median(each.p50_us for each in own):6,.0f} us"
+            f"   p99 {statistics.median(each.p99_us for each in own):6,.0f} us"
+        )
+
+
+def _q1(values: Sequence[float]) -> float:
+    return statistics.quantiles(values, n=4)[0]
+
+
+if __name__ == "__main__":
+    main()
