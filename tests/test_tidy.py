@@ -93,22 +93,8 @@ OPENINGS = (
     *("And", "But", "If", "Nor", "Not", "Nothing", "One that", "Or", "Otherwise", "Then", "Though"),
     *("Because", "Also", "Neither", "Either of", "Never", "Unless", "Now", "Told", "May"),
 )
-"""First words that are neither the noun that is returned nor the verb that is done (STYLE, rule 12)."""
+"""First words that are neither the noun that is returned nor the verb that is done (CONTRIBUTING, rule 9)."""
 BAD_OPENING = re.compile(rf"({'|'.join(OPENINGS)})\b(?!-)")
-LOOSE_WORDS: Mapping[str, str] = {
-    "broker/dispatch.py": "its one sentence about repeats is rewritten together with the gate of the fast paths",
-    "broker/group_commit.py": "not rewritten yet: the way to sync is being changed",
-    "coordinators/transactions/": "not rewritten yet",
-    "fastpath/": "not rewritten yet",
-    "handlers/k00_produce.py": "not rewritten yet: its repeats",
-    "handlers/k01_fetch.py": "not rewritten yet: its repeats",
-    "replication/delayed.py": "not rewritten yet: what waits for a commit",
-    "replication/lane.py": "not rewritten yet",
-    "requests/registry.py": "not rewritten yet: the repeats",
-    "requests/replica_fetch.py": "not rewritten yet: the repeats",
-    "requests/replica_sessions.py": "not rewritten yet: how one without memory is made",
-}
-
 ONE_HOME = {
     "ACKS_ALL": "replication/durability.py",
     "CONTROL_FLAG": "records/batch.py",
@@ -240,14 +226,12 @@ def test_a_handlers_file_is_named_after_its_key_and_registered(path: Path) -> No
 
 def test_a_docstring_begins_with_a_noun_or_a_verb() -> None:
     found = [
-        (path, f"{path}:{line} {text.splitlines()[0]}")
+        f"{path}:{line} {text.splitlines()[0]}"
         for path, each in sources().items()
         for text, line in each.docstrings
         if BAD_OPENING.match(text)
     ]
-    assert [where for path, where in found if not path.startswith(tuple(LOOSE_WORDS))] == [], "say the noun or the verb"
-    done = [room for room in LOOSE_WORDS if not any(path.startswith(room) for path, _ in found)]
-    assert done == [], "rewritten by now: take it off the list"
+    assert found == [], "say the noun or the verb"
 
 
 @pytest.mark.parametrize("opening", ["Those of one connection.", "As above.", "What there is.", "In one go; more."])

@@ -15,6 +15,8 @@ from moldau.protocol.messages.k03_metadata import MetadataRequest
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.k15_describe_groups import DescribeGroupsRequest
 from moldau.protocol.messages.k19_create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.protocol.messages.k22_init_producer_id import InitProducerIdRequest
+from moldau.protocol.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from moldau.protocol.messages.k60_describe_cluster import DescribeClusterRequest
 from moldau.protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
 from moldau.requests.authorization import CLUSTER, GROUP, NEEDED, OPERATIONS, TOPIC
@@ -24,6 +26,7 @@ from tests.handlers.test_authorization import (
     CASES,
     CONSUMERS,
     TIMEOUT_MS,
+    TXN,
     Case,
     G,
     T,
@@ -36,6 +39,8 @@ from tests.handlers.test_authorization import (
 )
 
 NOBODY = "nobody"
+TRANSACTION = 1
+TRANSACTION_TIMEOUT_MS = 600_000
 DELETE_TOPICS = 20
 
 
@@ -49,7 +54,8 @@ def _only(key: int) -> str:
 
 @pytest.fixture(scope="module")
 def kafka(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaWithRights]:
-    """With a topic with records, a group with an offset, and a group of the consumer protocol with a member."""
+    """With a topic with records, a group with an offset, a group of the consumer protocol with a member, and an open
+    transaction."""
     rights = {_all_but(case): everything_but(case.denied) for case in CASES}
     rights |= {_only(key): only(needed) for key, needed in NEEDED.items()}
     with kafka_with_rights(tmp_path_factory.mktemp("kafka"), kafka_classpath, [*rights, NOBODY]) as running:
@@ -67,10 +73,27 @@ def _settle(kafka: KafkaWithRights) -> None:
         lambda: _codes("coordinators")(kafka.ask(FindCoordinatorRequest(coordinator_keys=[G]))),
         lambda: _codes("topics", "partitions")(kafka.ask(_commit(world))),
         lambda: [kafka.ask(_heartbeat()).error_code],
+        lambda: _codes("coordinators")(kafka.ask(FindCoordinatorRequest(coordinator_keys=[TXN], key_type=TRANSACTION))),
+        lambda: _begin(kafka),
     ]
     for step in steps:
         while step() != [0]:
             assert time.monotonic() < deadline, "Kafka does not become ready"
+
+
+def _begin(kafka: KafkaWithRights) -> list[int]:
+    """Leave a transaction open, which cases describe and list."""
+    started = kafka.ask(InitProducerIdRequest(transactional_id=TXN, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS), 4)
+    if started.error_code:
+        return [started.error_code]
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=TXN,
+        v3_and_below_producer_id=started.producer_id,
+        v3_and_below_producer_epoch=started.producer_epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name=T, partitions=[0])],
+    )
+    results = kafka.ask(request, 3).results_by_topic_v3_and_below
+    return [each.partition_error_code for topic in results for each in topic.results_by_partition]
 
 
 def _as_world(kafka: KafkaWithRights) -> World:

@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import pytest
@@ -12,7 +13,7 @@ from moldau.core.topic_config import TopicConfig
 from moldau.log.index import TimeIndex
 from moldau.log.log import AppendResult, Log
 from moldau.log.snapshots import render_snapshot
-from moldau.protocol.errors import ApiError
+from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import BATCH_HEADER_BYTES, CRC_START, Record, build_batch
 from moldau.records.crc import crc32c
 from moldau.records.validate import COMPRESSED_RECORDS_MAX, RECORD_BYTES_MIN
@@ -222,3 +223,14 @@ def test_a_partition_that_is_led_elsewhere_takes_nothing() -> None:
     way.partition.resign()
     assert not isinstance(way.append(batch, NOW_MS), AppendResult)
     assert way.partition.log.log_end_offset == 3
+
+
+def test_a_plain_batch_of_a_producer_whose_transaction_is_open_is_refused() -> None:
+    way = Way(CONFIGS["plain"], is_short=True)
+    producer = partial(build_batch, [Record(0, NOW_MS, None, b"v")], producer_id=7, producer_epoch=0)
+    guard = way.partition.begin_verification(7, 0, 0, NOW_MS, bumps_epoch=True)
+    way.partition.append(producer(base_sequence=0, is_transactional=True), VERSION, ACKS_ALL, NOW_MS, guard=guard)
+    for _ in range(2):  # in a frame that may be written to, and in one that may not
+        refused = way.append(producer(base_sequence=1), NOW_MS)
+        assert refused[0] == ErrorCode.INVALID_TXN_STATE
+    assert way.partition.log.log_end_offset == 1

@@ -93,7 +93,7 @@ class Introduction(NamedTuple):
     context: RequestContext
     repeats: Repeats | None
     gate_version: int
-    """Of the gate when this was made, and all that its repeats have learnt."""
+    """The version of the gate under which this was made and its fast path has learnt."""
 
 
 class Dispatcher:

@@ -167,7 +167,7 @@ class GroupCommit:
         return True
 
     def _begun(self, each: Log) -> Waiters:
-        """Who waits for this sync: all that have come until now, and no one else."""
+        """Take the waiters of this sync: all that have come until now, and no one else."""
         with self._lock:
             self._under_way.add(each)
             return self._waiting.pop(each)

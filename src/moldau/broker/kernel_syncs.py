@@ -23,13 +23,13 @@ from moldau.core.files import OnResult
 log = logging.getLogger(__name__)
 
 UNDER_WAY_MAX = 128
-"""In one data directory; what is more goes to its threads."""
+"""Syncs under way in one data directory; more of them go to its threads."""
 
 _FDSYNC, _USE_EVENTFD = 3, 1
 _iocb = Struct("=QIIHhIQQqQII")  # data, key, flags, operation, priority, descriptor, four that are 0, flags, eventfd
 _event = Struct("=QQqq")  # data, the request's address, result, another result
 _NUMBERS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}
-"""Of io_setup, io_destroy, io_getevents and io_submit: the C library has no functions for them."""
+"""Numbers of io_setup, io_destroy, io_getevents and io_submit: the C library has no functions for them."""
 
 
 class KernelSyncs:

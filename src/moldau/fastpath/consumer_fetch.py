@@ -67,7 +67,7 @@ class ConsumerRepeats:
         return self._serve_unchanged(frame) if body_bytes == fetch_of_none.size else None
 
     def _serve_named(self, frame: Frame) -> list[RecordData] | PendingAnswer | None:
-        """One that names its partition."""
+        """Serve a request that names its partition."""
         (
             max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics, topic_id, partitions,
             index, leader_epoch, offset, last_epoch, _, partition_max_bytes, end,
@@ -139,7 +139,7 @@ class ConsumerRepeats:
         isolation_level: int,
         max_bytes: int,
     ) -> "ConsumerFetch":
-        """From here on it is served; its session goes on."""
+        """Begin to serve: from here on the session goes on."""
         services = self._context.services
         if session is not None:
             self._sessions.go_on(session, services.clock.monotonic_ms())

@@ -61,7 +61,7 @@ _PLACEHOLDER = 0x5AFE_C0DE_5AFE_C0DE
 _placeholders = pack_result_numbers(_PLACEHOLDER, _PLACEHOLDER, _PLACEHOLDER)
 _COUNT_BYTES = 1
 _counts = [(count + 1).to_bytes(_COUNT_BYTES, "big") for count in range(ONE_BYTE_COUNT_MAX + 1)]
-"""How the number of partitions is written."""
+"""Bytes of each possible number of partitions."""
 
 Target = tuple[int, Lane, int, int]
 """Index, the way into the partition, and where in the frame its batch starts and stops."""
@@ -70,7 +70,7 @@ Outcome = AppendResult | ApiError
 
 
 class Known(NamedTuple):
-    """What the requests that begin with the same bytes come to."""
+    """Facts shared by the requests that begin with the same bytes."""
 
     name: str
     topic_id: bytes
@@ -120,7 +120,7 @@ class Uncommitted(PendingAnswer):
         self.deadline = deadline
 
     def wait(self, awaited: list[tuple[Partition, int]], *, is_syncing: bool) -> None:
-        """Until these partitions are committed up to these offsets; and until `synced`, if that is to come."""
+        """Wait until these partitions are committed up to these offsets, and for `synced` if that is to come."""
         self._left = len(awaited)
         self._is_syncing = is_syncing
         for partition, next_offset in awaited:
@@ -147,7 +147,7 @@ class Uncommitted(PendingAnswer):
             partition.forget(self)
 
     def time_is_up(self) -> None:
-        """For the other replicas; this disk answers, or fails."""
+        """Stop waiting for the other replicas; this disk answers, or fails."""
         late = [partition for partition, _ in _awaited(self._targets, self._outcomes)]
         for partition in late:
             partition.forget(self)
@@ -324,7 +324,7 @@ class ProduceRepeats:
     async def _open_rest(
         self, batches: list[bytes], known: Known, correlation_id: int, targets: list[Target], outcomes: list[Outcome]
     ) -> bytes | PendingAnswer:
-        """As `_append_rest`, for batches of which the first has to be opened, and so have the others perhaps."""
+        """Append the rest where the first batch has to be opened, and perhaps others."""
         services = self._context.services
         for batch, (_, lane, _, _) in zip(batches, targets[len(outcomes) :], strict=True):
             partition, now_ms = lane.partition, self._now_ms()
@@ -519,7 +519,7 @@ def _targets(frame: Frame, position: int, lanes: dict[int, Lane]) -> list[Target
 
 
 def _prefix_end(frame: Frame, request: ProduceRequest, lanes: dict[int, Lane]) -> int | None:
-    """Where the count of partitions is, if a request like this one can be served here."""
+    """Position of the count of partitions, if a request like this one can be served here."""
     sizes = [(each.index, len(each.records or b"")) for each in request.topic_data[0].partition_data]
     behind = sum(INDEX_BYTES + len(write_varint(size + 1)) + size + 1 for _, size in sizes)
     position = len(frame) - len(END_OF_PRODUCE) - behind - _COUNT_BYTES

@@ -1,4 +1,4 @@
-"""Which requests have a fast path, and what the dispatcher knows of one.
+"""List of the fast paths, and what the dispatcher knows of one.
 
 The law: a fast path serves a request as its handler would, or leaves it untouched to its handler. It serves the
 versions whose layout was looked at (`protocol/layouts.py`), and is asked only while the gate is as it was when it was
@@ -39,7 +39,7 @@ VERSIONS = {
     PRODUCE: frozenset(PRODUCE_VERSIONS),
     FETCH: frozenset((*CONSUMER_FETCH_VERSIONS, *FOLLOWER_FETCH_VERSIONS)),
 }
-"""By API key."""
+"""Fast paths by API key."""
 
 
 def repeats(key: int, context: RequestContext, respond: Respond) -> Repeats | None:

@@ -5,7 +5,7 @@ insides because a call for each would cost a tenth of an append; nobody outside 
 """
 
 from moldau.log.log import Log
-from moldau.log.producers import KEPT_BEFORE_MAX, LAST_SEQUENCE
+from moldau.log.producers import KEPT_BEFORE_MAX, LAST_SEQUENCE, NO_OFFSET
 from moldau.log.segment import UNSETTLED_MAX
 from moldau.records.batch import BODY_START, SEQUENCE_MASK, stamp, stamp_into
 
@@ -45,8 +45,8 @@ def append_plain(
     entry = None
     if producer_id >= 0:
         entry = log.producers.by_id.get(producer_id)
-        if entry is None or entry.epoch != producer_epoch:
-            return None
+        if entry is None or entry.epoch != producer_epoch or entry.current_txn_first_offset != NO_OFFSET:
+            return None  # the last: a plain batch inside a transaction is refused, and the long way says how
         kept = entry.kept
         if not kept or kept[LAST_SEQUENCE] + 1 != sequence:
             return None

@@ -26,7 +26,8 @@ _CHECK_BITS = 6
 """Invariants are checked with each batch that brings the offsets past another multiple of 64."""
 
 _unpack_header = Struct(">qi4xBIHIqqqhii").unpack_from
-"""Without the leader epoch. What must not be negative is read as if it could not be: then it is too large."""
+"""Header of a batch without the leader epoch. Fields that must not be negative are read as unsigned: a negative one is
+too large."""
 
 
 class Lane:
@@ -53,7 +54,7 @@ class Lane:
         self._after_max_ms = rules.timestamp_after_max_ms
 
     def close(self) -> None:
-        """Nothing goes this way any more."""
+        """Close the lane: nothing goes this way any more."""
         self.is_open = False
         self._bytes_max = -1
 

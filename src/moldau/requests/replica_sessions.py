@@ -170,7 +170,7 @@ class ReplicaSession:
 
     @classmethod
     def without_memory(cls, scheduler: Scheduler, *, uses_topic_ids: bool) -> "ReplicaSession":
-        """For one request, after which it is gone."""
+        """Make a session for one request, after which it is gone."""
         return cls(scheduler, NO_SESSION, NO_BROKER_EPOCH, uses_topic_ids=uses_topic_ids, tells_high_watermarks=False)
 
     def answered(self) -> None:

@@ -1,4 +1,4 @@
-"""What requests make of a transaction: each function takes the state and returns the next one, or raises ApiError.
+"""Decisions on requests of a transaction: each function takes the state and returns the next one, or raises ApiError.
 
 The codes and the order of the checks are Kafka's. Kafka has a pending transition while a record is being written, and
 answers CONCURRENT_TRANSACTIONS meanwhile; here the state has changed already, and whoever is told of it is told when

@@ -8,10 +8,10 @@ from moldau.coordinators.transactions.transaction import Transaction
 
 
 class Filters(NamedTuple):
-    """What a request asks for; without any filter it asks for everything."""
+    """Filters of a request; without any it asks for everything."""
 
     states: frozenset[str] = frozenset()
-    """Their names; one that does not exist matches nothing."""
+    """Names of states; one that does not exist matches nothing."""
     producer_ids: frozenset[int] = frozenset()
     longer_than_ms: int = -1
     pattern: TopicRegex | None = None

@@ -1,4 +1,4 @@
-"""What a coordinator asks of whoever writes the markers that end a transaction."""
+"""Ports through which a coordinator has the markers written that end a transaction."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol

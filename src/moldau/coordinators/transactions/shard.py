@@ -35,10 +35,10 @@ from moldau.protocol.errors import ApiError, ErrorCode
 T = TypeVar("T")
 
 AGAIN_MS = 1_000
-"""Until a write that the replicas did not take in time is repeated."""
+"""Pause before a write is repeated that the replicas did not take in time."""
 EXPIRY_STEP_IDS_MAX = 1_000
 EXPIRY_STEP_CHARACTERS_MAX = 100_000
-"""So many ids are looked at in one turn of the loop: their tombstones, with up to three bytes for a character, fit into
+"""Ids that are looked at in one turn of the loop: their tombstones, with up to three bytes for a character, fit into
 a batch of the default max.message.bytes."""
 
 
@@ -70,7 +70,7 @@ class TransactionShard(CoordinatorShard):
             self._put(key.transactional_id, None)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Nothing: this topic is not written to in transactions."""
+        """Do nothing: this topic is not written to in transactions."""
 
     def _put(self, transactional_id: str, transaction: Transaction | None) -> None:
         self._open.pop(transactional_id, None)
@@ -126,7 +126,7 @@ class TransactionShard(CoordinatorShard):
     def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition]
     ) -> Decision[dict[TopicPartition, ErrorCode]]:
-        """Which of the partitions are part of the producer's open transaction."""
+        """Say which of the partitions are part of the producer's open transaction."""
         return NOTHING, Promise.of(decisions.verified(self._live(transactional_id), producer, partitions))
 
     def end(

@@ -37,7 +37,7 @@ BY_NAME = {state.value: state for state in STATES}
 ) = STATES
 
 PREPARED = frozenset((PREPARE_COMMIT, PREPARE_ABORT))
-"""It is decided how the transaction ends, and not all markers are known to be written."""
+"""States in which the end is decided, and not all markers are known to be written."""
 AT_REST = frozenset((EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT))
 """No transaction is open: the id may expire."""
 

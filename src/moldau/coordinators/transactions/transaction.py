@@ -1,4 +1,4 @@
-"""What is known of one transactional id: an immutable value, as a record has it.
+"""State of one transactional id: an immutable value, as a record has it.
 
 Laws of epochs: a producer's writes, and the markers that end them, carry the epoch that the coordinator gave it. Who
 has a lower one is fenced. The highest epoch is kept for the coordinator itself, so that the last producer of an id can
@@ -36,7 +36,7 @@ PRODUCER_EPOCH_MAX: Final = 32767
 
 FLEXIBLE_LOG: Final = 1
 EPOCH_BUMPS: Final = 2
-"""Since this `transaction.version` each transaction has an epoch of its own (KIP-890)."""
+"""The first `transaction.version` in which each transaction has an epoch of its own (KIP-890)."""
 ORIGINAL: Final = 0
 
 
@@ -51,7 +51,7 @@ NOBODY: Final = Producer(NO_PRODUCER_ID, NO_EPOCH)
 
 
 class Numbering(NamedTuple):
-    """Where epochs end, and where the next producer id comes from, which may raise ApiError. Tests end them early."""
+    """The end of the epochs, and the source of producer ids, which may raise ApiError. Tests end epochs early."""
 
     new_producer_id: Callable[[], int]
     epoch_max: int = PRODUCER_EPOCH_MAX
@@ -76,10 +76,10 @@ class Transaction(NamedTuple):
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = NO_TIME
     last_producer_epoch: int = NO_EPOCH
-    """Who asks with this one repeats a request whose answer it did not get (KIP-360); -1 if nobody may."""
+    """Epoch of a producer that repeats a request whose answer it did not get (KIP-360); -1 if nobody may."""
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    """With epoch 0, what the producer goes on with after this transaction; -1 if the id stays."""
+    """Id with which the producer goes on after this transaction, with epoch 0; -1 if the id stays."""
     client_version: int = ORIGINAL
     """The `transaction.version` of the producer that wrote last."""
     next_producer_epoch: int = NO_EPOCH
@@ -94,7 +94,7 @@ class Transaction(NamedTuple):
 
     @property
     def next_producer(self) -> Producer:
-        """Who the producer is when this transaction has ended."""
+        """The producer's id and epoch when this transaction has ended."""
         return self.producer if self.next_producer_id == NO_PRODUCER_ID else Producer(self.next_producer_id, 0)
 
     def is_overdue(self, now_ms: int) -> bool:

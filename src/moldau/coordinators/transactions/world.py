@@ -1,4 +1,4 @@
-"""What a shard of transactions is given of the world: time, settings, producer ids, the way to other brokers."""
+"""The world of a shard of transactions: time, settings, producer ids, the way to other brokers."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from moldau.core.clock import Clock
 
 
 class World(NamedTuple):
-    """Nothing in it may be cached: configurations and the version change, so they are asked for when needed."""
+    """Sources of values that change, such as the configuration and the version: ask when needed, cache nothing."""
 
     clock: Clock
     timers: Timers
