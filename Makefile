@@ -14,6 +14,8 @@ MONGO := 1.46.0
 JARS := .tools/kafka-$(KAFKA)
 OLD_JARS := .tools/kafka-clients-$(OLD_KAFKA)
 TV1_JARS := .tools/kafka-clients-$(TV1_KAFKA)
+STREAMS_JARS := .tools/kafka-streams-$(KAFKA)
+CONNECT_JARS := .tools/kafka-connect-$(KAFKA)
 ZOOKEEPER_JARS := .tools/zookeeper-$(ZOOKEEPER)
 MONGO_JARS := .tools/mongo-java-server-$(MONGO)
 REGISTRY := .tools/apicurio-registry-$(APICURIO)
@@ -24,6 +26,8 @@ DRIVER := .tools/driver-$(KAFKA)/ClientDriver.class
 OLD_DRIVER := .tools/driver-$(OLD_KAFKA)/ClientDriver.class
 TXN_DRIVER := .tools/driver-$(KAFKA)/TransactionDriver.class
 TV1_DRIVER := .tools/driver-$(TV1_KAFKA)/TransactionDriver.class
+STREAMS_APPLICATION := .tools/driver-$(KAFKA)/StreamsCount.class
+CONNECTOR := .tools/driver-$(KAFKA)/CountingSource.class
 
 CLASSES := $(JARS).jsa
 # One more than there are cores: the tests wait a lot, for timeouts and for other processes.
@@ -41,7 +45,7 @@ help: ## this list
 
 setup: .venv/.installed ## a locked environment in .venv, with .venv/bin/moldau ready (needs Python 3.11 or newer)
 
-tools: .tools/.java .tools/.postgres $(DRIVER) $(OLD_DRIVER) $(TXN_DRIVER) $(TV1_DRIVER) $(ZOOKEEPER_JARS)/.fetched $(CLASSES) $(REGISTRY)/.fetched $(MONGO_JARS)/.fetched $(ERA_JARS:=/.fetched) ## other people's servers and clients for the tests, in .tools (installs Java, Maven and PostgreSQL if it may)
+tools: .tools/.java .tools/.postgres $(DRIVER) $(OLD_DRIVER) $(TXN_DRIVER) $(TV1_DRIVER) $(STREAMS_APPLICATION) $(CONNECTOR) $(ZOOKEEPER_JARS)/.fetched $(CLASSES) $(REGISTRY)/.fetched $(MONGO_JARS)/.fetched $(ERA_JARS:=/.fetched) ## other people's servers and clients for the tests, in .tools (installs Java, Maven and PostgreSQL if it may)
 
 check: lint ## before each commit: lint, types, layers, and the quick tests that need nobody else's software, in under a minute
 	$(BIN)/pytest --own -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -139,10 +143,12 @@ clean: ## remove everything that make made
 $(JARS)/.fetched: tests/java/kafka-$(KAFKA).pom.xml | .tools/.java
 $(OLD_JARS)/.fetched: tests/java/kafka-clients-$(OLD_KAFKA).pom.xml | .tools/.java
 $(TV1_JARS)/.fetched: tests/java/kafka-clients-$(TV1_KAFKA).pom.xml | .tools/.java
+$(STREAMS_JARS)/.fetched: tests/java/kafka-streams-$(KAFKA).pom.xml | .tools/.java
+$(CONNECT_JARS)/.fetched: tests/java/kafka-connect-$(KAFKA).pom.xml | .tools/.java
 $(ZOOKEEPER_JARS)/.fetched: tests/java/zookeeper-$(ZOOKEEPER).pom.xml | .tools/.java
 $(MONGO_JARS)/.fetched: tests/java/mongo-java-server-$(MONGO).pom.xml | .tools/.java
 $(ERA_JARS:=/.fetched) $(OTHER_ERA_JARS:=/.fetched): .tools/%/.fetched: tests/java/%.pom.xml | .tools/.java
-$(JARS)/.fetched $(OLD_JARS)/.fetched $(TV1_JARS)/.fetched $(ZOOKEEPER_JARS)/.fetched $(MONGO_JARS)/.fetched $(ERA_JARS:=/.fetched) $(OTHER_ERA_JARS:=/.fetched):
+$(JARS)/.fetched $(OLD_JARS)/.fetched $(TV1_JARS)/.fetched $(STREAMS_JARS)/.fetched $(CONNECT_JARS)/.fetched $(ZOOKEEPER_JARS)/.fetched $(MONGO_JARS)/.fetched $(ERA_JARS:=/.fetched) $(OTHER_ERA_JARS:=/.fetched):
 	rm -rf $(@D)
 	mvn -q -B -Dstyle.color=never -f $< dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D)
 	@touch $@
@@ -164,6 +170,12 @@ $(TXN_DRIVER): tests/java/TransactionDriver.java $(JARS)/.fetched
 
 $(TV1_DRIVER): tests/java/TransactionDriver.java $(TV1_JARS)/.fetched
 	javac -nowarn -cp '$(TV1_JARS)/*' -d $(@D) $<
+
+$(STREAMS_APPLICATION): tests/java/StreamsCount.java $(STREAMS_JARS)/.fetched
+	javac -nowarn -cp '$(STREAMS_JARS)/*' -d $(@D) $<
+
+$(CONNECTOR): tests/java/CountingSource.java $(CONNECT_JARS)/.fetched
+	javac -nowarn -cp '$(CONNECT_JARS)/*' -d $(@D) $<
 
 # Quicker starts for every JVM of the tests; without it they only take longer.
 $(CLASSES): tests/tools/class_archive.py $(JARS)/.fetched | .venv/.installed
