@@ -80,9 +80,9 @@ def hang(bootstrap: str, topic: str, partition: int, *, age_ms: int, producer_id
         until(is_taken)
 
 
-def until(condition: Callable[[], bool]) -> None:
+def until(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
     """Ask again and again: a commit is answered before its markers are written."""
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline
 

@@ -22,6 +22,14 @@ QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 SHARED = (*QUICK, f"-XX:SharedArchiveFile={ARCHIVE}", "-Xlog:disable")  # an archive that does not fit is no news
 
 
+def classpath_of(jars: str, program: str) -> str:
+    """The jars of this directory of .tools and the program of ours that is compiled against them, for `java -cp`."""
+    driver = TOOLS / f"driver-{NEWEST}"
+    if not all(path.exists() for path in (TOOLS / jars / ".fetched", driver / f"{program}.class")):
+        raise FileNotFoundError(f"{jars} is not in .tools: run `make tools` once (it needs Java 17 and Maven)")
+    return f"{TOOLS / jars}/*:{driver}"
+
+
 class JavaDriver:
     """A JVM with one version of kafka-clients in it; starts with the first command."""
 

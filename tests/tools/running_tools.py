@@ -53,6 +53,12 @@ class RunningTool:
         self._reader.join()
         return self.lines
 
+    def kill(self) -> None:
+        """kill -9."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+
     def _read(self) -> None:
         for line in self._process.stdout or ():
             with self._news:
