@@ -52,6 +52,19 @@ def test_a_word_of_the_coordinator_from_before_an_abort_lets_nothing_in() -> Non
     assert write(log, transactional(0), again).base_offset == 1
 
 
+def test_a_batch_that_comes_again_late_does_not_hold_up_the_next_transaction() -> None:
+    """Seen with librdkafka: a Produce of a transaction that had ended came again, and its producer was told that the
+    first batch of the next one is out of order, for good."""
+    log = memory_log()
+    write(log, transactional(0), begin(log, bumps_epoch=False))
+    write(log, transactional(1))
+    write(log, marker(committed=True))
+    guard = begin(log, sequence=0, bumps_epoch=False)
+    assert write(log, transactional(0), guard).base_offset == 0, "it is known, and not appended"
+    assert begin(log, sequence=2, bumps_epoch=False) is guard
+    assert write(log, transactional(2), guard).base_offset == 3
+
+
 def test_the_marker_of_the_transaction_before_leaves_the_guard_of_the_next() -> None:
     log = memory_log()
     write(log, transactional(0, epoch=0), begin(log, epoch=0))

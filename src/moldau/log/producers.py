@@ -192,6 +192,12 @@ class Producers:
         """The guard with which the first batch of a transaction is to be appended; None: the transaction is open."""
         if self.is_open(producer_id, epoch):
             return None
+        entry = self.by_id.get(producer_id)
+        if entry is not None and entry.epoch == epoch and entry.kept:
+            # A batch that is written already may come again late, and is told so. It does not wait for its turn.
+            next_sequence = (entry.last_sequence + 1) & SEQUENCE_MASK
+            if _is_before(base_sequence, next_sequence):
+                base_sequence = next_sequence
         return self.guards.begin(producer_id, epoch, base_sequence, now_ms, bumps_epoch=bumps_epoch)
 
     def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
