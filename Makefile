@@ -58,10 +58,11 @@ test: setup tools lint ## everything that CI checks: lint, types, layers, and th
 hostile: setup ## the worst frames of every API key and version against a broker that others use; wants a quiet machine
 	HOSTILE_FRAMES=all $(BIN)/pytest tests/broker/test_hostile_frames.py
 
-faults: setup tools ## half an hour of faults against three brokers, then the same over ZooKeeper; kills of a pipeline (ARGS='--seed N' runs one again; what went wrong is kept in build/faults)
-	$(BIN)/python -m tests.faults.schedule --keep build/faults $(or $(ARGS),--minutes 30)
-	$(if $(ARGS),,$(BIN)/python -m tests.faults.schedule --keep build/faults --minutes 10 --zookeeper)
-	$(if $(ARGS),,MOLDAU_LEDGER_RECORDS=300000 MOLDAU_LEDGER_KILLS=3 $(BIN)/pytest -s tests/pipelines/test_exactly_once.py tests/pipelines/test_exactly_once_topic.py)
+faults: setup tools ## half an hour of faults against three brokers, as long against transactional copiers, less over ZooKeeper; kills of a pipeline (ARGS='--seed N' runs one of the first kind again, COPIES='--seed N' one of the second; what went wrong is kept in build/faults)
+	$(if $(COPIES),,$(BIN)/python -m tests.faults.schedule --keep build/faults $(or $(ARGS),--minutes 30))
+	$(if $(ARGS),,$(BIN)/python -m tests.faults.transactions.schedule --keep build/faults $(or $(COPIES),--minutes 30))
+	$(if $(ARGS)$(COPIES),,$(BIN)/python -m tests.faults.schedule --keep build/faults --minutes 10 --zookeeper)
+	$(if $(ARGS)$(COPIES),,MOLDAU_LEDGER_RECORDS=300000 MOLDAU_LEDGER_KILLS=3 $(BIN)/pytest -s tests/pipelines/test_exactly_once.py tests/pipelines/test_exactly_once_topic.py)
 
 power-cuts: setup ## a hundred power cuts of three brokers under load, and twenty after which one disk is empty (ARGS='--seed N' makes the same choices again)
 	$(BIN)/python -m tests.faults.power_cuts $(ARGS)

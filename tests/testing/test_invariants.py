@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from moldau.core.ids import TopicPartition
-from moldau.records.batch import Record, build_batch
+from moldau.records.batch import EndTxnMarker, Record, build_batch, build_end_txn_marker
 from moldau.testing import invariants
-from moldau.testing.invariants import Batch, Kept, Sent, StateSeen, Wait
+from moldau.testing.invariants import Batch, Kept, Sent, StateSeen, Wait, Written
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 LOG = [Kept(P0, 0, "a", 0), Kept(P0, 1, "b", 0), Kept(P0, 2, "a", 1), Kept(P1, 0, "a", 2)]
@@ -147,3 +147,22 @@ def test_high_watermarks_are_read_from_the_checkpoint(tmp_path: Path) -> None:
 
 def test_labels_are_read_as_they_were_written() -> None:
     assert invariants.read_label(invariants.label("one/two", 7) + b" and more") == ("one/two", 7)
+
+
+def test_records_are_resolved_by_the_markers_of_their_transactions() -> None:
+    def of(producer_id: int, offset: int) -> Batch:
+        record = Record(offset, 1, None, f"p/{offset}".encode())
+        data = build_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=0, is_transactional=True)
+        return Batch(offset, offset + 1, data)
+
+    def end(producer_id: int, offset: int, *, committed: bool) -> Batch:
+        marker = EndTxnMarker(committed, 0)
+        data = build_end_txn_marker(marker, producer_id=producer_id, producer_epoch=0, timestamp=1, base_offset=offset)
+        return Batch(offset, offset + 1, data)
+
+    outside = Batch(0, 1, build_batch([Record(0, 1, None, b"p/0")]))
+    batches = [outside, of(1, 1), of(2, 2), of(3, 3), end(2, 4, committed=True), end(1, 5, committed=False)]
+    resolved = invariants.resolve(batches)
+    assert resolved.committed == [Written(0, b"p/0"), Written(2, b"p/2")]
+    assert resolved.aborted == [Written(1, b"p/1")]
+    assert resolved.open == {3: [Written(3, b"p/3")]}

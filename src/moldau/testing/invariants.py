@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from moldau.core.ids import TopicPartition
 from moldau.log.checkpoints import parse_lines
-from moldau.records.batch import iter_records, read_header, split_batches
+from moldau.records.batch import iter_records, read_end_txn_marker, read_header, split_batches
 
 NO_LEADER = -1
 EXAMPLES_MAX = 5
@@ -46,6 +46,22 @@ class Batch(NamedTuple):
     base_offset: int
     next_offset: int
     data: bytes
+
+
+class Written(NamedTuple):
+    """A record of a transaction in a log."""
+
+    offset: int
+    value: bytes
+
+
+class Resolved(NamedTuple):
+    """Records of a log by the end of their transaction; those outside of transactions count as committed."""
+
+    committed: list[Written]
+    aborted: list[Written]
+    open: dict[int, list[Written]]
+    """Records of transactions without an end, by producer id."""
 
 
 class StateSeen(NamedTuple):
@@ -99,6 +115,26 @@ def records_of(partition: TopicPartition, batches: Iterable[Batch]) -> Iterator[
         epoch = read_header(batch.data).producer_epoch
         for record in iter_records(batch.data):
             yield Kept(partition, record.offset, *read_label(record.value or b""), epoch)
+
+
+def resolve(batches: Iterable[Batch]) -> Resolved:
+    """The records of a whole log, as the markers in it tell what became of them."""
+    found = Resolved([], [], {})
+    for batch in batches:
+        header = read_header(batch.data)
+        if header.is_control:
+            marker = read_end_txn_marker(batch.data)
+            if marker is not None:
+                ended = found.committed if marker.committed else found.aborted
+                ended += found.open.pop(header.producer_id, [])
+            continue
+        records = [Written(record.offset, record.value or b"") for record in iter_records(batch.data)]
+        if header.is_transactional:
+            found.open.setdefault(header.producer_id, []).extend(records)
+        else:
+            found.committed.extend(records)
+    found.committed.sort()
+    return found
 
 
 # --- the invariants

@@ -34,6 +34,8 @@ class BrokerProcess:
         """Make the broker; `directory` gets `NAME.properties` and `NAME.log`, and NAME is the broker's id unless
         given."""
         self.properties = dict(properties)
+        self.program: tuple[str, ...] = ("-m", "moldau")
+        """Arguments of Python before `serve`: a test may put a program of its own there."""
         name = name or f"broker-{properties['broker.id']}"
         self.file = directory / f"{name}.properties"
         self._log_file = directory / f"{name}.log"
@@ -79,7 +81,7 @@ class BrokerProcess:
         self.file.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))
         with self._log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "moldau", "serve", str(self.file)],
+                [sys.executable, *self.program, "serve", str(self.file)],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
