@@ -149,6 +149,7 @@ class RdkafkaCopier:
                     raise FatalError(str(error)) from raised
                 if error.txn_requires_abort():
                     raise AbortableError(str(error)) from raised
+                say(f"again {getattr(call, '__name__', '')} {error}")
                 time.sleep(READ_S)
 
 

@@ -57,6 +57,8 @@ TXN_PROPERTIES = {
     "log.segment.bytes": "300000",
 }
 REPLICAS = {INPUT: 3, OUTPUT: 2}
+WRITTEN = {OUTPUT: OUTPUT_PARTITIONS, OFFSETS_TOPIC: int(PROPERTIES["offsets.topic.num.partitions"])}
+"""Topics that transactions write to, with the number of their partitions."""
 
 
 class CopySchedule:
@@ -243,12 +245,12 @@ class CopySchedule:
         """Wait until every last stable offset is the high watermark, and no transaction is open."""
         begun = time.monotonic()
         self._wait_until(
-            lambda: not self._questions.unstable(_topics()) and not self._questions.open_transactions(),
+            lambda: not self._questions.unstable(WRITTEN) and not self._questions.open_transactions(),
             f"last stable offsets at the high watermarks after {after}",
         )
         taken = time.monotonic() - begun
         if taken > RECOVERY_S:
-            _say(f"    HANGS: {self._questions.unstable(_topics())} {self._questions.open_transactions()}")
+            _say(f"    HANGS: {self._questions.unstable(WRITTEN)} {self._questions.open_transactions()}")
         self._waits.append(Wait(f"last stable offsets after {after}", taken))
         _say(f"  stable {taken:.2f} s after {after}")
 
