@@ -1,3 +1,6 @@
+import pytest
+
+from moldau.handlers import k27_write_txn_markers
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k27_write_txn_markers import (
     WritableTxnMarker,
@@ -12,13 +15,18 @@ from tests.handlers.transacting import PRODUCER, Coordinator, batch, end, produc
 V1 = 0
 
 
-def test_each_partition_of_each_marker_has_its_own_result(world: World) -> None:
+@pytest.mark.parametrize("at_once", [1000, 10])
+def test_each_partition_of_each_marker_has_its_own_result(
+    world: World, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """Also where the request has more partitions than are written to in one turn of the loop."""
+    monkeypatch.setattr(k27_write_txn_markers, "PARTITIONS_AT_ONCE_MAX", at_once)
     world.create("t", partitions=2)
     world.create("u")
     Coordinator(world)
     produce(world, batch(), batch())
     topics = [
-        WritableTxnMarkerTopic(name="t", partition_indexes=[1, 0, 5]),
+        WritableTxnMarkerTopic(name="t", partition_indexes=[1, 0, 5, 6]),
         WritableTxnMarkerTopic(name="u", partition_indexes=[0]),
         WritableTxnMarkerTopic(name="gone", partition_indexes=[0]),
     ]
@@ -34,7 +42,7 @@ def test_each_partition_of_each_marker_has_its_own_result(world: World) -> None:
     ):
         assert result.producer_id == producer_id
         found = [[(each.partition_index, each.error_code) for each in topic.partitions] for topic in result.topics]
-        assert found == [[(1, 0), (0, 0), (5, unknown)], [(0, 0)], [(0, unknown)]]
+        assert found == [[(1, 0), (0, 0), (5, unknown), (6, unknown)], [(0, 0)], [(0, unknown)]]
     assert world.log_of("t", 1).last_stable_offset == 3
 
 

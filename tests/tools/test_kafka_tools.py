@@ -252,7 +252,8 @@ def test_the_cluster_and_its_versions_are_told(tools: JavaTools, running: Broker
     assert "Produce(0): 0 to 13 [usable: 13]" in versions
     assert "Fetch(1): 0 to 18 [usable: 18]" in versions
     assert "JoinGroup(11): 0 to 9 [usable: 9]" in versions
-    assert "EndTxn(26): UNSUPPORTED" in versions
+    assert "EndTxn(26): 0 to 5 [usable: 5]" in versions
+    assert "ShareFetch(78): UNSUPPORTED" in versions
 
 
 # Producing and consuming
