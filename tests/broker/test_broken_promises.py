@@ -14,9 +14,9 @@ from moldau.coordinators.groups.shard import GroupShard
 from moldau.coordinators.outcome import Decision
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.invariants import InvariantError
-from moldau.log.segment import UNSETTLED_MAX
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.replication.follower import FollowedPartition
+from moldau.replication.lane import CHECK_BITS
 from moldau.replication.partition import Partition
 from tests.broker.test_lifecycle import in_loop
 from tests.broker.test_shard_runtime import Bench, run
@@ -80,7 +80,7 @@ def test_the_short_way_finds_it_too(name: str) -> None:
         world = producers.worlds[0]
         BREAKS[name](world.services.replicas.get("t", 0))
         codes: set[tuple[int, ...]] = set()
-        for _ in range(UNSETTLED_MAX + 1):
+        for _ in range((1 << CHECK_BITS) + 1):
             answer = producers._remembering.dispatch(
                 producers.frame(_batch(), more=(1,)), producers._peer, is_lent=True
             )
