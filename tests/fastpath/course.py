@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import struct
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -26,7 +27,7 @@ from moldau.records.batch import (
 )
 from moldau.records.crc import crc32c
 from moldau.records.validate import COMPRESSED_RECORDS_MAX, RECORD_BYTES_MIN
-from moldau.requests.authorization import CLUSTER, CLUSTER_ACTION, READ, WRITE
+from moldau.requests.authorization import CLUSTER, CLUSTER_ACTION, READ, TRANSACTIONAL_ID, WRITE
 from moldau.requests.authorization import TOPIC as TOPICS
 from tests.fastpath.sides import CLOSED, TOPIC, BothSides, Side, decoded
 from tests.handlers.denying import Deny
@@ -38,6 +39,9 @@ RECORD_COUNT_POSITION = 57
 NEW_SESSION = (0, 0)
 WITHOUT_SESSION = (0, -1)
 SMALL_BYTES = 500
+IDEMPOTENT = (7, 8)
+TRANSACTIONAL = (9, 10)
+"""Producer ids."""
 
 
 class Sequence(NamedTuple):
@@ -53,18 +57,21 @@ class Course:
         self._dice = dice
         self._sequences = {
             (producer_id, index): Sequence(0, first)
-            for producer_id, first in ((7, 0), (8, (1 << 31) - 8))
+            for producer_id, first in ((7, 0), (8, (1 << 31) - 8), *((each, 0) for each in TRANSACTIONAL))
             for index in range(both.partitions)
         }
+        self._before: dict[int, dict[tuple[int, int], Sequence]] = {}  # by partition, what a request has changed
         self._last_batch = b""
         self._consumer = NEW_SESSION
         self._followers = dict.fromkeys((each for each in both.replicas if each != 1), NEW_SESSION)
         indexes = range(both.partitions)
         self._logs = {side: [side.world.log_of(TOPIC, index) for index in indexes] for side in both.sides}
         self._open: dict[int, int] = {}  # partition to the producer of its transaction
-        self.repeats = 0
+        self.repeats: Counter[str] = Counter()
+        """Requests that took their fast path, by connection."""
         self.steps: list[tuple[float, Callable[[], None]]] = [
-            (30, self.produce), (14, self.consume), (14 if self._followers else 0, self.follow),
+            (30, self.produce), (8, self.produce_in_transaction), (4, self.end_transaction),
+            (14, self.consume), (14 if self._followers else 0, self.follow),
             (4, self.pass_time), (2, self.change_config), (1, self.change_leader), (0.7, self.change_policy),
             (0.7, self.fill_disk), (1, self.delete_records), (1, self.transact), (0.5, self.hang_up),
         ]  # fmt: skip
@@ -82,23 +89,52 @@ class Course:
     # Clients
 
     def produce(self) -> None:
+        data = [
+            PartitionProduceData(index=index, records=self._batch(index, self._dice.choice((None, *IDEMPOTENT, 9))))
+            for index in self._some_partitions()
+        ]
+        self._produce(data, acks=self._dice.choice((1, 1, 1, 1, -1, -1, -1, -1, 0)))
+
+    def produce_in_transaction(self) -> None:
+        """Some requests of a producer whose coordinator takes every partition into its transaction."""
+        dice, producer_id, indexes = self._dice, self._dice.choice(TRANSACTIONAL), self._some_partitions()
+        acks, transactional_id = dice.choice((-1, 1)), f"copier {producer_id}" if dice.random() < 0.98 else None
+        for _ in range(dice.randint(1, 6)):
+            data = [
+                PartitionProduceData(index=index, records=self._batch_in_transaction(index, producer_id))
+                for index in indexes
+            ]
+            self._produce(data, acks=acks, transactional_id=transactional_id)
+
+    def _batch_in_transaction(self, index: int, producer_id: int) -> bytes:
+        """A batch of the transaction; now and then it is of somebody else, or of no transaction."""
         dice = self._dice
-        indexes = dice.sample(range(self.both.partitions), dice.randint(1, self.both.partitions))
-        acks = dice.choice((1, 1, 1, 1, -1, -1, -1, -1, 0))
+        writer = producer_id if dice.random() < 0.97 else dice.choice((*TRANSACTIONAL, *IDEMPOTENT))
+        return self._batch(index, writer, is_transactional=dice.random() < 0.97, wrong=0.03)
+
+    def _some_partitions(self) -> list[int]:
+        partitions = self.both.partitions
+        return self._dice.sample(range(partitions), self._dice.randint(1, partitions))
+
+    def _produce(self, data: list[PartitionProduceData], *, acks: int, transactional_id: str | None = None) -> None:
+        dice = self._dice
         version = PRODUCE_VERSIONS[-1] if dice.random() < 0.9 else dice.choice(PRODUCE_VERSIONS)
-        before = dict(self._sequences)
-        data = [PartitionProduceData(index=index, records=self._batch(index)) for index in indexes]
         topic = TopicProduceData(name=TOPIC, topic_id=self.both.topic_ids[TOPIC], partition_data=data)
-        request = ProduceRequest(acks=acks, timeout_ms=TIMEOUT_MS, topic_data=[topic])
+        request = ProduceRequest(
+            transactional_id=transactional_id, acks=acks, timeout_ms=TIMEOUT_MS, topic_data=[topic]
+        )
         ends = self._ends()
-        answer = self._send(self.both.frame(request, version), "producer")
+        answer = self._send(self.both.frame(request, version), transactional_id or "producer")
         after = self._ends()
-        for index in indexes:
+        for index in (each.index for each in data):
             if ends[index] == after[index]:  # it was not taken: what comes next has its sequence
-                self._sequences.update({key: value for key, value in before.items() if key[1] == index})
+                self._sequences.update(self._before.get(index, {}))
+        self._before = {}
         assert answer is not None or self.both.last[0].waits or acks == 0 or answer == CLOSED or self._mutated
 
-    def _batch(self, index: int) -> bytes:
+    def _batch(
+        self, index: int, producer_id: int | None, *, is_transactional: bool = False, wrong: float = 0.12
+    ) -> bytes:
         dice, count, now_ms = self._dice, self._dice.randrange(1, 6), self.both.fast.world.clock.now_ms()
         if self._last_batch and dice.random() < 0.04:
             return self._last_batch
@@ -106,16 +142,21 @@ class Course:
         records = [Record(each, now_ms + each, dice.choice((None, b"k")), b"v" * size) for each in range(count)]
         codec = dice.choice((0, 0, 0, 0, 1, 4))
         batch = build_batch(records, codec=codec)
-        if dice.random() < 0.7:
-            producer_id = dice.choice((7, 8))
+        if producer_id is not None:
             epoch, sequence = self._sequences[producer_id, index]
-            if dice.random() < 0.12:
+            if dice.random() < wrong:
                 epoch, sequence = dice.choice(
                     ((epoch + 1, 0), (epoch, sequence ^ 1), (max(epoch - 1, 0), sequence), (epoch, 0))
                 )
+            self._before[index] = {(producer_id, index): self._sequences[producer_id, index]}
             self._sequences[producer_id, index] = Sequence(epoch, (sequence + count) & 0x7FFFFFFF)
             batch = build_batch(
-                records, codec=codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
+                records,
+                codec=codec,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+                is_transactional=is_transactional,
             )
         self._last_batch = batch
         if dice.random() < 0.06:
@@ -208,7 +249,7 @@ class Course:
             if dice.random() < 0.2:
                 changed += dice.randbytes(dice.randrange(5))
         answer = self.both.send(bytes(changed), connection)
-        self.repeats += self.both.is_repeat
+        self.repeats[connection] += self.both.is_repeat
         if answer == CLOSED:
             self.both.each(lambda side: side.reconnect(connection))
         return answer
@@ -238,7 +279,12 @@ class Course:
         self.both.do(lambda side: _configure(side, before))
 
     def _some_requests(self) -> None:
-        steps = (*[self.produce] * 4, self.consume, self.follow if self._followers else self.consume)
+        steps = (
+            *[self.produce] * 3,
+            self.produce_in_transaction,
+            self.consume,
+            self.follow if self._followers else self.consume,
+        )
         for _ in range(self._dice.randrange(16)):
             self._dice.choice(steps)()
 
@@ -256,7 +302,8 @@ class Course:
 
     def change_policy(self) -> None:
         """Somebody may do less, and after some requests may do it again."""
-        denied = self._dice.choice(((WRITE, TOPICS), (READ, TOPICS), (CLUSTER_ACTION, CLUSTER)))
+        rights = ((WRITE, TOPICS), (READ, TOPICS), (WRITE, TRANSACTIONAL_ID), (CLUSTER_ACTION, CLUSTER))
+        denied = self._dice.choice(rights)
         self.both.do(lambda side: side.services.policy.authorize_by(Deny(denied)))
         self._some_requests()
         self.both.do(lambda side: side.services.policy.authorize_by(Deny()))
@@ -305,6 +352,23 @@ class Course:
                     partition.append_own(batch, now_ms)
 
         self.both.do(append)
+
+    def end_transaction(self) -> None:
+        """The markers of a producer's transaction, of either version."""
+        dice, producer_id = self._dice, self._dice.choice(TRANSACTIONAL)
+        marker, now_ms = EndTxnMarker(dice.random() < 0.5, 0), self.both.fast.world.clock.now_ms()
+        bump = dice.randrange(2)  # from transaction version 2 on a marker has the epoch of the next transaction
+        for index in self._some_partitions():
+            epoch, sequence = self._sequences[producer_id, index]
+            self._sequences[producer_id, index] = Sequence(epoch + bump, 0 if bump else sequence)
+
+            def append(side: Side, index: int = index, epoch: int = epoch) -> None:
+                partition = side.services.replicas.find(TOPIC, index)
+                if partition is not None:
+                    with contextlib.suppress(ApiError):  # as on the other side
+                        partition.append_marker(marker, producer_id, epoch + bump, 1 + bump, now_ms)
+
+            self.both.do(append)
 
     def hang_up(self) -> None:
         self.both.hang_up()

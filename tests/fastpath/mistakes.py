@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from moldau.broker.dispatch import Dispatcher
+from moldau.fastpath import produce
 from moldau.fastpath.consumer_fetch import ConsumerFetch, ConsumerRepeats
 from moldau.fastpath.replica_fetch import ReplicaRepeats
 from moldau.log import plain_append
@@ -41,12 +42,19 @@ MISTAKES = {
         lane, "append_plain", {"entry is None or entry.epoch != producer_epoch": "entry is None"}
     ),
     "the epoch of a consumer's leader is not checked": Mistake(
-        ConsumerRepeats, "_readable", {"leader_epoch not in (UNKNOWN, partition.leader_epoch)": "False"}
+        ConsumerRepeats, "_readable", {"not _has_epochs(partition, leader_epoch, last_epoch)": "False"}
     ),
     "the size limit is not checked": Mistake(
         Lane, "append", {"BATCH_HEADER_BYTES <= size <= self._bytes_max": "self._bytes_max > 0"}
     ),
     "the sequence is not checked": Mistake(lane, "append_plain", {"kept[LAST_SEQUENCE] + 1 != sequence": "False"}),
+    "a transaction that is not open is not verified": Mistake(
+        produce, "_is_open_in", {"if not lane.log.producers.is_open(producer_id, epoch):": "if False:"}
+    ),
+    "a transaction may have two producers": Mistake(produce, "_is_open_in", {"len(producers) == 1": "True"}),
+    "a plain batch may stand inside of a transaction": Mistake(
+        lane, "append_plain", {"(entry.current_txn_first_offset != NO_OFFSET) is not is_transactional": "False"}
+    ),
     "a batch is taken after a change of leadership": Mistake(
         Lane, "close", {"self.is_open = False": "pass", "self._bytes_max = -1": "pass"}
     ),

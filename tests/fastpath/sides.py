@@ -23,6 +23,7 @@ from moldau.requests.context import Services
 from moldau.requests.pending import PendingAnswer
 from moldau.testing.virtual_loop import virtual_loop
 from tests.handlers.conftest import BROKER_ID, World
+from tests.handlers.transacting import Coordinator
 
 TOPIC = "t"
 CLIENT_ID = b"a client"
@@ -80,6 +81,7 @@ class Side:
     def __init__(self, *, remembers: bool, properties: Mapping[str, str], replicas: Sequence[int]) -> None:
         self.loop = virtual_loop()
         self.world = World(properties, scheduler=self.loop)
+        self.coordinator = Coordinator(self.world)
         self.services: Services = self.world.services
         for broker_id in (2, 3):
             endpoints = (Endpoint("PLAINTEXT", f"host-{broker_id}", 9092, "PLAINTEXT"),)

@@ -115,8 +115,7 @@ class ConsumerRepeats:
         if (
             partition is None
             or (topic not in self._allowed and not self._is_allowed(topic, partition))
-            or leader_epoch not in (UNKNOWN, partition.leader_epoch)
-            or last_epoch not in (UNKNOWN, partition.log.leader_epochs.latest)
+            or not _has_epochs(partition, leader_epoch, last_epoch)
             or partition.log.failure is not None
             or not partition.log.log_start_offset <= offset <= partition.high_watermark
         ):
@@ -152,11 +151,19 @@ class ConsumerRepeats:
         name = replicas.name_of(topic) if isinstance(topic, bytes) else None
         return None if name is None else replicas.replica(name, index)
 
-    def whole(self, frame: Frame, session: FetchSession | None, wanted: Wanted) -> list[RecordData]:
-        """The answer as the handler makes it."""
+    def whole(self, frame: Frame, session: FetchSession | None, wanted: Wanted, topic: str) -> list[RecordData]:
+        """The answer as the handler makes it for one who may read the topic."""
         request = codec.decode(FetchRequest, self._context.api_version, frame, self._body_position)
         (correlation_id,) = int32_at(frame, CORRELATION_ID_POSITION)
-        return self._respond(correlation_id, answer_now(request, self._context, session, wanted))
+        return self._respond(correlation_id, answer_now(request, self._context, session, wanted, topic))
+
+
+def _has_epochs(partition: Replica, leader_epoch: int, last_epoch: int) -> bool:
+    """Whether a partition has the leader epoch that a consumer knows, and the one that it has read up to."""
+    return leader_epoch in (UNKNOWN, partition.leader_epoch) and last_epoch in (
+        UNKNOWN,
+        partition.log.leader_epochs.latest,
+    )
 
 
 class ConsumerFetch(PendingAnswer):
@@ -235,7 +242,7 @@ class ConsumerFetch(PendingAnswer):
     def _answer_now(self) -> list[RecordData]:
         partition, wanted = self._partition, self._wanted
         is_same = self._repeats.find(wanted.topic, wanted.index) is partition
-        if not is_same or wanted.current_leader_epoch not in (UNKNOWN, partition.leader_epoch):
+        if not is_same or not _has_epochs(partition, wanted.current_leader_epoch, wanted.last_fetched_epoch):
             return self._whole()
         try:
             return self._tell(self._read())
@@ -243,7 +250,8 @@ class ConsumerFetch(PendingAnswer):
             return self._whole()
 
     def _whole(self) -> list[RecordData]:
-        return self._repeats.whole(self._frame, self._session, self._wanted)
+        topic = self._partition.topic_partition.topic
+        return self._repeats.whole(self._frame, self._session, self._wanted, topic)
 
     def _read(self) -> FileRegion | None:
         wanted = self._wanted  # which another request of the session may have changed, as it may for the handler

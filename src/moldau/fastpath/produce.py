@@ -5,7 +5,8 @@ to is kept under its bytes up to the partitions. One that begins with the same b
 only its batches are looked at, and its answer differs from the first one's in a few numbers a partition.
 
 The law: whatever is not plainly such a request is left to `k00_produce` before anything is appended. With acks=all the
-answer waits until the batches are committed, and synced where the durability policy asks for it.
+answer waits until the batches are committed, and synced where the durability policy asks for it. Batches of a
+transaction come this way once it is open in all of their partitions: until then its coordinator has to be asked.
 """
 
 import asyncio
@@ -41,7 +42,14 @@ from moldau.protocol.messages.k00_produce import (
 )
 from moldau.protocol.schema import RecordData
 from moldau.protocol.source import write_varint
-from moldau.records.batch import ATTRIBUTES_POSITION, NO_TIMESTAMP, TRANSACTIONAL_FLAG
+from moldau.records.batch import (
+    ATTRIBUTES_POSITION,
+    BATCH_HEADER_BYTES,
+    NO_TIMESTAMP,
+    PRODUCER_POSITION,
+    TRANSACTIONAL_FLAG,
+    producer_at,
+)
 from moldau.records.validate import RecordsToOpen
 from moldau.replication.durability import ACKS_ALL, NO_ACKS, Failed, counts_records
 from moldau.replication.lane import Lane
@@ -76,6 +84,7 @@ class Known(NamedTuple):
     topic_id: bytes
     acks: int
     timeout_ms: int
+    is_transactional: bool  # which it may be: with the first one the right to the transactional id was asked for
     is_synced: bool  # before it is answered
     answer_head: bytes  # from behind the correlation id to the count of partitions
     answer_tail: bytes  # from behind the partitions
@@ -255,8 +264,10 @@ class ProduceRepeats:
                 break
         else:
             return None
-        targets = _targets(frame, prefix_end, known.lanes)
-        return None if targets is None else self._append(memoryview(frame), known, targets)
+        targets = _targets(frame, prefix_end, known.lanes, in_transaction=known.is_transactional)
+        if targets is None or (known.is_transactional and not _is_open_in(frame, targets)):
+            return None
+        return self._append(memoryview(frame), known, targets)
 
     def _append(self, frame: memoryview, known: Known, targets: list[Target]) -> bytes | PendingAnswer | None:
         """Each batch by its lane; those behind one that is not plain, or that failed, go the long way."""
@@ -413,8 +424,6 @@ class ProduceRepeats:
 
     def may_repeat(self, request: ProduceRequest) -> bool:
         topics = request.topic_data
-        if request.transactional_id is not None:
-            return False  # the first batch of each transaction must be verified
         return request.acks != NO_ACKS and len(topics) == 1 and 1 <= len(topics[0].partition_data) <= ONE_BYTE_COUNT_MAX
 
     def learn(self, frame: Frame, request: ProduceRequest, response: ProduceResponse) -> None:
@@ -454,9 +463,18 @@ class ProduceRepeats:
         before, after = written[2 * SIZE_BYTES :].split(_placeholders)
         head = before[: -_COUNT_BYTES - RESULT_HEAD_BYTES]
         tail = after[len(END_OF_RESULT) :]
-        size = SIZE_BYTES + len(head) + _COUNT_BYTES + len(tail)
-        is_synced = self._context.services.durability.is_synced(request.acks)
-        return Known(topic.name, topic.topic_id, request.acks, request.timeout_ms, is_synced, head, tail, size, {})
+        return Known(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            acks=request.acks,
+            timeout_ms=request.timeout_ms,
+            is_transactional=request.transactional_id is not None,
+            is_synced=self._context.services.durability.is_synced(request.acks),
+            answer_head=head,
+            answer_tail=tail,
+            answer_bytes=SIZE_BYTES + len(head) + _COUNT_BYTES + len(tail),
+            lanes={},
+        )
 
 
 def _chunks(answer: bytes | PendingAnswer) -> list[RecordData] | PendingAnswer:
@@ -481,9 +499,9 @@ def _written(targets: list[Target], outcomes: list[Outcome]) -> list[Log]:
     ]
 
 
-def _targets(frame: Frame, position: int, lanes: dict[int, Lane]) -> list[Target] | None:
+def _targets(frame: Frame, position: int, lanes: dict[int, Lane], *, in_transaction: bool) -> list[Target] | None:
     """The partitions whose count is at `position`, if all can be written to, and if they end the request: there are
-    no tagged fields."""
+    no tagged fields. Either all batches say that they are of a transaction, or none does."""
     end = len(frame) - len(END_OF_PRODUCE)
     if position >= end or not 2 <= frame[position] <= ONE_BYTE_COUNT_MAX + 1:
         return None
@@ -507,7 +525,8 @@ def _targets(frame: Frame, position: int, lanes: dict[int, Lane]) -> list[Target
             return None
         if not start <= stop < end or frame[stop]:
             return None
-        if stop - start > ATTRIBUTES_POSITION and frame[start + ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG:
+        flag = stop - start > ATTRIBUTES_POSITION and frame[start + ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG
+        if bool(flag) is not in_transaction:
             return None  # needs a right of its own, and perhaps a word of its coordinator
         lane = lanes.get(index)
         if lane is None or not lane.is_open:
@@ -518,12 +537,26 @@ def _targets(frame: Frame, position: int, lanes: dict[int, Lane]) -> list[Target
     return found if position == end and frame[end:] == END_OF_PRODUCE else None
 
 
+def _is_open_in(frame: Frame, targets: list[Target]) -> bool:
+    """Whether the batches are of one transaction, which is open in all of the partitions."""
+    producers = set()
+    for _, lane, start, stop in targets:
+        if stop - start < BATCH_HEADER_BYTES:
+            return False
+        producer = producer_id, epoch = producer_at(frame, start + PRODUCER_POSITION)
+        if not lane.log.producers.is_open(producer_id, epoch):
+            return False
+        producers.add(producer)
+    return len(producers) == 1
+
+
 def _prefix_end(frame: Frame, request: ProduceRequest, lanes: dict[int, Lane]) -> int | None:
-    """Position of the count of partitions, if a request like this one can be served here."""
+    """Position of the count of partitions, if a request like this one can be served here. One with a transactional id
+    can be if all of its batches are of the transaction: otherwise nobody has asked for the right to the id."""
     sizes = [(each.index, len(each.records or b"")) for each in request.topic_data[0].partition_data]
     behind = sum(INDEX_BYTES + len(write_varint(size + 1)) + size + 1 for _, size in sizes)
     position = len(frame) - len(END_OF_PRODUCE) - behind - _COUNT_BYTES
     if position <= REST_POSITION:
         return None
-    found = _targets(frame, position, lanes)
+    found = _targets(frame, position, lanes, in_transaction=request.transactional_id is not None)
     return position if found and [(index, stop - start) for index, _, start, stop in found] == sizes else None

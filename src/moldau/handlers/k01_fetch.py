@@ -120,10 +120,12 @@ async def _in_turns(fetch: "_Fetch", max_wait_ms: int, version: int) -> FetchRes
 
 
 def answer_now(
-    request: FetchRequest, context: RequestContext, session: FetchSession | None, wanted: Wanted
+    request: FetchRequest, context: RequestContext, session: FetchSession | None, wanted: Wanted, topic: str
 ) -> FetchResponse:
-    """The answer to a request for one partition whose time has come."""
+    """The answer to a request for one partition whose time has come. The client was allowed to read this topic when it
+    asked."""
     fetch = _Fetch(request, context, Plan(session, [wanted], incremental=session is not None))
+    fetch.allow(topic)
     fetch.read()
     return fetch.answer()
 
@@ -311,6 +313,10 @@ class _Fetch:
         if not self._may_read(topic):
             raise refused(TOPIC)
         return find(topic, wanted.index)
+
+    def allow(self, topic: str) -> None:
+        """Take it that the client may read a topic: it was asked for before."""
+        self._allowed[topic] = True
 
     def _may_read(self, topic: str) -> bool:
         """Whether the consumer may read a topic: asked once, also if it waits."""

@@ -22,10 +22,12 @@ def append_plain(
     producer_id: int,
     producer_epoch: int,
     sequence: int,
+    is_transactional: bool,
     now_ms: int,
 ) -> int | None:
     """Append the batch that is `frame[start:stop]`, as a leader, and return its offset; None: nothing was done, as
-    the segment has no room for sure, or the batch is not the next one of a producer that is known.
+    the segment has no room for sure, or the batch is not the next one of a producer that is known, or it is of a
+    transaction that is not open here.
 
     The rest of the parameters are the leader's and those of the batch's header. A frame that can be written to gets
     the offset in its place.
@@ -45,11 +47,15 @@ def append_plain(
     entry = None
     if producer_id >= 0:
         entry = log.producers.by_id.get(producer_id)
-        if entry is None or entry.epoch != producer_epoch or entry.current_txn_first_offset != NO_OFFSET:
-            return None  # the last: a plain batch inside a transaction is refused, and the long way says how
+        if entry is None or entry.epoch != producer_epoch:
+            return None
+        if (entry.current_txn_first_offset != NO_OFFSET) is not is_transactional:
+            return None  # a plain batch inside a transaction is refused, and so is one outside: the long way says how
         kept = entry.kept
         if not kept or kept[LAST_SEQUENCE] + 1 != sequence:
             return None
+    elif is_transactional:
+        return None
     try:
         if frame.readonly:
             chunks = (stamp(base_offset, length, leader_epoch), frame[start + BODY_START : stop])

@@ -31,6 +31,7 @@ __all__ = [
     "build_end_txn_marker",
     "check_batch",
     "iter_records",
+    "producer_at",
     "read_end_txn_marker",
     "read_header",
     "read_sent_batches",
@@ -49,6 +50,7 @@ LOG_OVERHEAD = 12  # base offset and batch length: what batch length does not co
 MAGIC_POSITION = 16
 CRC_START = 21
 ATTRIBUTES_POSITION = 22  # of their lower byte, which has them all
+PRODUCER_POSITION = 43
 BATCH_LENGTH_MIN = BATCH_HEADER_BYTES - LOG_OVERHEAD
 
 NO_TIMESTAMP = -1
@@ -71,6 +73,9 @@ _MARKER_VALUE = Struct(">hi")
 
 _unpack_header = HEADER_LAYOUT.unpack_from
 _new_tuple = tuple.__new__
+
+producer_at = Struct(">qh").unpack_from
+"""Producer id and epoch, at PRODUCER_POSITION."""
 
 stamp = _PREFIX.pack
 """`stamp(base_offset, batch_length, leader_epoch)`: the 16 bytes that go in front of a batch's body."""

@@ -1,4 +1,5 @@
-"""The short way into a partition: one plain batch of a producer whose last batch is known, into a segment with room.
+"""The short way into a partition: one plain batch of a producer whose last batch is known, into a segment with room. A
+batch of a transaction that is open in the partition is as plain as one of none.
 
 The law: it leaves log and partition as `Partition.append` would, or does not touch them. What is not plain is not
 refused here either: whoever asks goes the long way then, which knows why. It is few functions because nearly every
@@ -11,7 +12,14 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from moldau.log.plain_append import append_plain
-from moldau.records.batch import BATCH_HEADER_BYTES, CRC_START, LOG_OVERHEAD, MAGIC_V2
+from moldau.records.batch import (
+    BATCH_HEADER_BYTES,
+    CODEC_MASK,
+    CRC_START,
+    LOG_OVERHEAD,
+    MAGIC_V2,
+    TRANSACTIONAL_FLAG,
+)
 from moldau.records.compression import Codec
 from moldau.records.crc import crc32c
 from moldau.records.validate import COMPRESSED_RECORDS_MAX, RECORD_BYTES_MIN, AppendRules
@@ -21,6 +29,9 @@ if TYPE_CHECKING:
 
 _PLAIN_ATTRIBUTES_MAX = int(Codec.ZSTD)
 """A codec, and nothing else: no transaction, no marker, the producer's own time."""
+
+_OF_TRANSACTIONS = range(TRANSACTIONAL_FLAG, TRANSACTIONAL_FLAG + Codec.ZSTD + 1)
+"""The same of a transaction."""
 
 CHECK_BITS = 10
 """Bits of an offset between two checks of the invariants: each batch that passes another multiple of 1,024 is followed
@@ -77,8 +88,9 @@ class Lane:
             or magic != MAGIC_V2
             or sent_offset
             or delta + 1 != count
-            or count > (COMPRESSED_RECORDS_MAX if attributes else (size - BATCH_HEADER_BYTES) // RECORD_BYTES_MIN)
-            or attributes > _PLAIN_ATTRIBUTES_MAX
+            or count
+            > (COMPRESSED_RECORDS_MAX if attributes & CODEC_MASK else (size - BATCH_HEADER_BYTES) // RECORD_BYTES_MIN)
+            or (attributes > _PLAIN_ATTRIBUTES_MAX and attributes not in _OF_TRANSACTIONS)
             or timestamp - now_ms > self._after_max_ms
             or now_ms - base_timestamp > self._before_max_ms
             or crc32c(frame[start + CRC_START : stop]) != crc
@@ -86,7 +98,7 @@ class Lane:
             return None
         base_offset = append_plain(
             self.log, frame, start, stop, length, self._leader_epoch, delta, timestamp,
-            producer_id, producer_epoch, sequence, now_ms,
+            producer_id, producer_epoch, sequence, attributes > _PLAIN_ATTRIBUTES_MAX, now_ms,
         )  # fmt: skip  # that of the signature
         if base_offset is None:
             return None
