@@ -506,7 +506,7 @@ def _targets(frame: Frame, position: int, lanes: dict[int, Lane], *, in_transact
     if position >= end or not 2 <= frame[position] <= ONE_BYTE_COUNT_MAX + 1:
         return None
     found: list[Target] = []
-    count = frame[position] - 1
+    count, flag = frame[position] - 1, TRANSACTIONAL_FLAG if in_transaction else 0
     position += 1
     for _ in range(count):
         start = position + INDEX_BYTES + LENGTH_BYTES_USUAL
@@ -523,11 +523,10 @@ def _targets(frame: Frame, position: int, lanes: dict[int, Lane], *, in_transact
             stop = start + (first & 0x7F | (second & 0x7F) << 7 | third << 14) - 1
         else:
             return None
-        if not start <= stop < end or frame[stop]:
+        if not start + ATTRIBUTES_POSITION < stop < end or frame[stop]:
             return None
-        flag = stop - start > ATTRIBUTES_POSITION and frame[start + ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG
-        if bool(flag) is not in_transaction:
-            return None  # needs a right of its own, and perhaps a word of its coordinator
+        if frame[start + ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG != flag:
+            return None  # a transaction needs a right of its own, and perhaps a word of its coordinator
         lane = lanes.get(index)
         if lane is None or not lane.is_open:
             lanes.pop(index, None)
