@@ -58,6 +58,19 @@ def test_a_topic_that_does_not_exist_is_refused_alone(world: World) -> None:
     codes = [topic.partitions[0].error_code for topic in answer.topics]
     assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
     assert stored(world) == [("t", 1)]
+
+
+@pytest.mark.parametrize("version", [1, 9, BY_ID])
+def test_a_partition_that_does_not_exist_is_refused_alone(world: World, version: int) -> None:
+    topic_id = world.create("t")
+    world.ask(FindCoordinatorRequest(key="g"), 0)
+    named = {"topic_id": topic_id} if version >= BY_ID else {"name": "t"}
+    partitions = [OffsetCommitRequestPartition(partition_index=each, committed_offset=1) for each in (1, 0, -1)]
+    topic = OffsetCommitRequestTopic(partitions=partitions, **named)
+    answer = world.ask(OffsetCommitRequest(group_id="g", topics=[topic]), version)
+    codes = [each.error_code for each in answer.topics[0].partitions]
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert stored(world) == [("t", 1)]
     assert commit(world, BY_ID, topic_id=b"?" * 16) == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 

@@ -5,7 +5,8 @@ offsets are as safe as a write with acks=all.
 
 - Members of a group prove it by generation (or member epoch) and member id; without these (generation -1) anybody may
   commit for a group that has no members: simple consumers and tools.
-- A topic that does not exist is refused alone: UNKNOWN_TOPIC_OR_PARTITION, from 10 on UNKNOWN_TOPIC_ID (KIP-848).
+- A partition that does not exist is refused alone: UNKNOWN_TOPIC_OR_PARTITION. From 10 on an id that no topic has is
+  UNKNOWN_TOPIC_ID (KIP-848).
 - 0: Kafka put these into ZooKeeper; here they go where all others are. 1: carries a timestamp for each partition.
 - 2-4: may ask for a retention of its own. 5+: that is the broker's (KIP-211). 7+: static members (KIP-345).
 - 9+: STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND are told (KIP-848). An older epoch will do for partitions that the
@@ -67,30 +68,34 @@ def _commit(
     by_id = context.api_version >= COMMIT_BY_TOPIC_ID
     names = topic_names_and_ids(request.topics, context.services.metadata.image, by_id=by_id)
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    refusals = [_refusal(topic, name, unknown, context) for topic, name in zip(request.topics, names, strict=True)]
+    refusals = [_refusals(topic, name, unknown, context) for topic, name in zip(request.topics, names, strict=True)]
     offsets = list(_offsets(request.topics, names, refusals))
 
     def response(codes: list[int]) -> OffsetCommitResponse:
         left = iter(codes)
         return OffsetCommitResponse(
             topics=[
-                _answer(topic, [refusal or next(left) for _ in topic.partitions])
-                for topic, refusal in zip(request.topics, refusals, strict=True)
+                _answer(topic, [refusal or next(left) for refusal in refused])
+                for topic, refused in zip(request.topics, refusals, strict=True)
             ]
         )
 
     return mapped(_write(request, offsets, context), response) if offsets else response([])
 
 
-def _refusal(
+def _refusals(
     topic: OffsetCommitRequestTopic, name: tuple[str, bytes] | None, unknown: ErrorCode, context: RequestContext
-) -> int:
-    """Error because of which nothing is committed for a topic, else NONE. A client that may not read the topic is not
-    told whether it exists; an id that no topic has tells nothing."""
+) -> list[int]:
+    """The code of each partition for which nothing is committed, and NONE for the others. A client that may not read
+    the topic is not told whether it exists; an id that no topic has tells nothing."""
     asked = topic.name if name is None else name[0]
     if asked and not context.may(READ, TOPIC, asked):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return unknown if name is None else ErrorCode.NONE
+        return [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * len(topic.partitions)
+    if name is None:
+        return [unknown] * len(topic.partitions)
+    count = len(context.services.metadata.image.topics[asked].partitions)
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return [ErrorCode.NONE if 0 <= each.partition_index < count else missing for each in topic.partitions]
 
 
 def _write(
@@ -111,10 +116,12 @@ def _write(
     )
 
 
-def _offsets(topics: list[OffsetCommitRequestTopic], names: Names, refusals: list[int]) -> Iterator[OffsetToCommit]:
-    for topic, name, refusal in zip(topics, names, refusals, strict=True):
-        if name is not None and not refusal:
-            for each in topic.partitions:
+def _offsets(
+    topics: list[OffsetCommitRequestTopic], names: Names, refusals: list[list[int]]
+) -> Iterator[OffsetToCommit]:
+    for topic, name, refused in zip(topics, names, refusals, strict=True):
+        for each, refusal in zip(topic.partitions, refused, strict=True):
+            if name is not None and not refusal:
                 yield OffsetToCommit(
                     *name,
                     each.partition_index,

@@ -4,7 +4,7 @@ Stores where a group goes on reading as part of a producer's transaction: the of
 committed, and never if it is aborted. The answer comes when they are as safe as a write with acks=all.
 
 - Needs WRITE on the transactional id, READ on the group and on each topic.
-- A topic that does not exist is refused alone: UNKNOWN_TOPIC_OR_PARTITION.
+- A partition that does not exist is refused alone: UNKNOWN_TOPIC_OR_PARTITION.
 - The first of a transaction waits for the transaction's coordinator: up to 3 it is asked whether the group's partition
   of `__consumer_offsets` was added, in errors that old clients know; 4 with TRANSACTION_ABORTABLE; 5+ add it (KIP-890).
 - 0-1: COORDINATOR_LOAD_IN_PROGRESS is told as COORDINATOR_NOT_AVAILABLE (KAFKA-7296). 2+: leader epoch (KIP-320).
@@ -20,6 +20,7 @@ from moldau.log.verification import NOT_VERIFIED, VerificationGuard
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -53,25 +54,28 @@ def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffse
         return _refused(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not context.may(READ, GROUP, request.group_id):
         return _refused(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    refusals = [_refusal(topic.name, context) for topic in request.topics]
+    refusals = [code for topic in request.topics for code in _refusals(topic, context)]
     if all(refusals):
         return _response(request, refusals, [])
     if not request.group_id:
-        return _response(request, refusals, _for_all(request, refusals, ErrorCode.INVALID_GROUP_ID))
+        return _response(request, refusals, _for_all(refusals, ErrorCode.INVALID_GROUP_ID))
     try:
         guard = _begin_verification(request, context)
     except ApiError as error:
-        return _response(request, refusals, _for_all(request, refusals, _as_told(error.code, context)))
+        return _response(request, refusals, _for_all(refusals, _as_told(error.code, context)))
     if guard is None or guard is NOT_VERIFIED:
         return promised(_commit(request, context, refusals, guard))
     return undecided(_verify_and_commit(request, context, refusals, guard))
 
 
-def _refusal(topic: str, context: RequestContext) -> int:
-    if not context.may(READ, TOPIC, topic):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    is_there = topic in context.services.metadata.image.topics
-    return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _refusals(topic: TxnOffsetCommitRequestTopic, context: RequestContext) -> list[int]:
+    """The code of each partition for which no offset can be committed, and NONE for the others."""
+    if not context.may(READ, TOPIC, topic.name):
+        return [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * len(topic.partitions)
+    found = context.services.metadata.image.topics.get(topic.name)
+    count = 0 if found is None else len(found.partitions)
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return [ErrorCode.NONE if 0 <= each.partition_index < count else missing for each in topic.partitions]
 
 
 def _operation(version: int) -> TransactionOperation:
@@ -106,7 +110,7 @@ async def _verify_and_commit(
         if code:
             raise ApiError(_OF_THE_VERIFICATION.get(code, code), "the group's partition is not in the transaction")
     except ApiError as error:
-        return _response(request, refusals, _for_all(request, refusals, _as_told(error.code, context)))
+        return _response(request, refusals, _for_all(refusals, _as_told(error.code, context)))
     return await awaited(_commit(request, context, refusals, guard))
 
 
@@ -135,18 +139,18 @@ def _commit(
 
 def _offsets(request: TxnOffsetCommitRequest, context: RequestContext, refusals: Sequence[int]) -> list[OffsetToCommit]:
     topics = context.services.metadata.image.topics
+    named = ((topic.name, each) for topic in request.topics for each in topic.partitions)
     return [
         OffsetToCommit(
-            topic.name,
-            topics[topic.name].topic_id,
+            name,
+            topics[name].topic_id,
             each.partition_index,
             each.committed_offset,
             each.committed_leader_epoch,
             each.committed_metadata,
         )
-        for topic, refusal in zip(request.topics, refusals, strict=True)
+        for (name, each), refusal in zip(named, refusals, strict=True)
         if not refusal
-        for each in topic.partitions
     ]
 
 
@@ -157,31 +161,28 @@ def _as_told(code: int, context: RequestContext) -> int:
     return code
 
 
-def _for_all(request: TxnOffsetCommitRequest, refusals: Sequence[int], code: int) -> list[int]:
-    return [
-        code for topic, refusal in zip(request.topics, refusals, strict=True) if not refusal for _ in topic.partitions
-    ]
+def _for_all(refusals: Sequence[int], code: int) -> list[int]:
+    return [code for refusal in refusals if not refusal]
 
 
 def _refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
-    return _response(request, [code] * len(request.topics), [])
+    return _response(request, [code for topic in request.topics for _ in topic.partitions], [])
 
 
 def _response(
     request: TxnOffsetCommitRequest, refusals: Sequence[int], codes: Sequence[int]
 ) -> TxnOffsetCommitResponse:
-    left = iter(codes)
+    accepted = iter(codes)
+    told = iter([refusal or next(accepted) for refusal in refusals])
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=each.partition_index, error_code=refusal or next(left)
-                    )
+                    TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=next(told))
                     for each in topic.partitions
                 ],
             )
-            for topic, refusal in zip(request.topics, refusals, strict=True)
+            for topic in request.topics
         ]
     )
