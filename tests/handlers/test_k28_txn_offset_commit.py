@@ -6,6 +6,11 @@ from moldau.protocol.messages.k08_offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from moldau.protocol.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from moldau.protocol.messages.k42_delete_groups import DeleteGroupsRequest
 from moldau.protocol.messages.k47_offset_delete import (
     OffsetDeleteRequest,
@@ -149,8 +154,35 @@ def test_a_topic_that_is_not_there_is_refused_alone(world: World, coordinator: C
     assert coordinator.asked == []
 
 
+@pytest.mark.usefixtures("coordinator")
+def test_a_partition_that_is_not_there_is_refused_alone(world: World) -> None:
+    partitions = [TxnOffsetCommitRequestPartition(partition_index=each, committed_offset=7) for each in (1, 0, -1)]
+    request = TxnOffsetCommitRequest(
+        transactional_id="tx",
+        group_id="g",
+        producer_id=PRODUCER,
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=partitions)],
+    )
+    (topic,) = world.ask(request, 5).topics
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [(each.partition_index, each.error_code) for each in topic.partitions] == [(1, unknown), (0, 0), (-1, unknown)]
+
+
+def test_a_producer_that_the_groups_partition_knows_to_be_fenced_is_told_without_asking(
+    world: World, coordinator: Coordinator
+) -> None:
+    assert end_group(world, is_committed=False, epoch=3) == 0
+    assert commit(world, 1, epoch=2) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert coordinator.asked == []
+
+
 def test_a_broker_that_does_not_coordinate_the_group_says_so(world: World) -> None:
     world.create("t")
     Coordinator(world)
     assert commit(world, 5) == ErrorCode.NOT_COORDINATOR
-    assert end(world, committed=True, epoch=1, topic=OFFSETS) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert end(world, committed=True, epoch=1, topic=OFFSETS) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    world.create(OFFSETS, partitions=2)
+    world.groups._shards.clear()
+    told = end(world, committed=True, epoch=1, topic=OFFSETS, partitions=[0, 2, -1])
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER, unknown, unknown]

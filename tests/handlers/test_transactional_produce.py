@@ -76,6 +76,18 @@ def test_what_the_coordinator_refuses_is_told_as_producers_know_it(
     assert world.log_of("t").log_end_offset == 0
 
 
+@pytest.mark.parametrize("version", [10, 11, 12])
+def test_of_a_producer_that_the_partition_knows_to_be_fenced_the_coordinator_is_not_asked(
+    world: World, version: int
+) -> None:
+    """Kafka's order of checks: what another transactional id would be told does not matter any more."""
+    world.create("t")
+    coordinator = Coordinator(world, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    assert end(world, committed=False, epoch=3) == [0]
+    assert produce(world, batch(epoch=2), version=version) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert coordinator.asked == []
+
+
 def test_a_batch_of_a_transaction_needs_the_right_on_its_id(world: World) -> None:
     world.create("t")
     coordinator = Coordinator(world)

@@ -171,6 +171,15 @@ def test_a_deposed_coordinator_ends_nothing() -> None:
     assert log.last_stable_offset == log.log_end_offset
 
 
+def test_a_marker_with_an_epoch_that_nobody_has_ends_nothing() -> None:
+    log = memory_log()
+    for epoch in (-1, -2, -32768):
+        assert code_of(log, marker(committed=True, epoch=epoch)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    late = marker(committed=True, epoch=0, coordinator_epoch=-2)
+    assert code_of(log, late) is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    write(log, marker(committed=True, epoch=0, coordinator_epoch=-1))
+
+
 def test_a_truncation_takes_guards_and_markers_back() -> None:
     log = memory_log()
     write(log, transactional(0), begin(log))

@@ -92,7 +92,9 @@ class Coordinator(Generic[S]):
         the marker is durable."""
         shard = self._shards.get(index)
         if shard is None:
-            return ErrorCode.NOT_COORDINATOR
+            topic = self._parts.metadata.image.topics.get(self._topic)
+            is_there = topic is not None and 0 <= index < len(topic.partitions)
+            return ErrorCode.NOT_COORDINATOR if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         try:
             return _active(shard).end_transaction(marker)
         except ApiError as error:

@@ -43,6 +43,7 @@ PRODUCERS_FORGOTTEN = 1000
 
 NO_OFFSET = -1
 NO_PRODUCER_EPOCH = -1
+NO_COORDINATOR_EPOCH = -1
 
 
 class BatchMetadata(NamedTuple):
@@ -86,7 +87,7 @@ class ProducerEntry:
         self.kept: tuple[int, ...] = ()
         self.rows: bytes | None = None
         """The rows of the last snapshot, if nothing has changed since."""
-        self.coordinator_epoch = -1
+        self.coordinator_epoch = NO_COORDINATOR_EPOCH
         self.current_txn_first_offset = NO_OFFSET
         self.last_timestamp = -1
         self.last_seen_ms = last_seen_ms
@@ -189,10 +190,11 @@ class Producers:
     def begin_verification(
         self, producer_id: int, epoch: int, base_sequence: int, now_ms: int, *, bumps_epoch: bool
     ) -> VerificationGuard | None:
-        """The guard with which the first batch of a transaction is to be appended; None: the transaction is open."""
-        if self.is_open(producer_id, epoch):
-            return None
+        """The guard with which the first batch of a transaction is to be appended; None: there is nothing to ask, the
+        transaction is open, or its producer is known to be fenced and the batch is refused."""
         entry = self.by_id.get(producer_id)
+        if self.is_open(producer_id, epoch) or (entry is not None and epoch < entry.epoch):
+            return None
         if entry is not None and entry.epoch == epoch and entry.kept:
             # A batch that is written already may come again late, and is told so. It does not wait for its turn.
             next_sequence = (entry.last_sequence + 1) & SEQUENCE_MASK
@@ -229,18 +231,19 @@ class Producers:
         again, whose answer was lost (KAFKA-19999).
         """
         entry = self.by_id.get(producer_id)
-        if entry is None:
-            return
-        is_strict = transaction_version >= TRANSACTION_BUMPS_EPOCH and entry.current_txn_first_offset != NO_OFFSET
-        if epoch < entry.epoch or (is_strict and epoch == entry.epoch):
+        lowest, coordinator_epoch = 0, NO_COORDINATOR_EPOCH
+        if entry is not None:
+            lowest, coordinator_epoch = entry.epoch, entry.coordinator_epoch
+        is_open = entry is not None and entry.current_txn_first_offset != NO_OFFSET
+        if epoch < lowest or (is_open and transaction_version >= TRANSACTION_BUMPS_EPOCH and epoch == lowest):
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {producer_id} is at epoch {entry.epoch}, the marker is of epoch {epoch}",
+                f"producer {producer_id} is at epoch {lowest}, the marker is of epoch {epoch}",
             )
-        if marker.coordinator_epoch < entry.coordinator_epoch:
+        if marker.coordinator_epoch < coordinator_epoch:
             raise ApiError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"coordinator epoch {marker.coordinator_epoch} is older than {entry.coordinator_epoch}",
+                f"coordinator epoch {marker.coordinator_epoch} is older than {coordinator_epoch}",
             )
 
     def complete(

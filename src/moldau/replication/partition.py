@@ -156,7 +156,7 @@ class Partition(Replica):
         self, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int, *, bumps_epoch: bool
     ) -> VerificationGuard | None:
         """The guard for the first batch of a transaction, before its coordinator is asked whether this partition is in
-        it; None: the transaction is open here, nobody need be asked."""
+        it; None: nobody need be asked, as the transaction is open here or the producer is fenced."""
         return self.log.producers.begin_verification(
             producer_id, producer_epoch, base_sequence, now_ms, bumps_epoch=bumps_epoch
         )
