@@ -165,7 +165,8 @@ def test_a_partition_that_is_not_there_is_refused_alone(world: World) -> None:
     )
     (topic,) = world.ask(request, 5).topics
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert [(each.partition_index, each.error_code) for each in topic.partitions] == [(1, unknown), (0, 0), (-1, unknown)]
+    told = [(each.partition_index, each.error_code) for each in topic.partitions]
+    assert told == [(1, unknown), (0, 0), (-1, unknown)]
 
 
 def test_a_producer_that_the_groups_partition_knows_to_be_fenced_is_told_without_asking(
