@@ -53,7 +53,9 @@ class Model:
             self._becomes(driver.init(), is_new=True)
         elif name.startswith("go on"):
             found = driver.init(self.live)
-            self._becomes(driver.init(self.live) if "lost" in name else found)
+            if "lost" in name:
+                assert driver.init(self.live) == found
+            self._becomes(found)
         elif name == "add":
             driver.add(self.live, version=self.version)
         elif name in ("late commit", "late abort") and self.zombies and self.version == 2:

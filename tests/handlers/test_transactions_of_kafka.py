@@ -32,7 +32,10 @@ _LATE_COMMIT = Difference(
     ".*", "INVALID_TXN_STATE", "PRODUCER_FENCED", "KAFKA-20785, in Kafka since 4.4: fatal to Kafka Streams otherwise"
 )
 _NO_PRODUCER = Difference(
-    r".*(negative|nobody|\(-1, -1\)).*", "NONE", "INVALID_RECORD", "a batch of a transaction without a producer is no part of any"
+    r".*(negative|nobody|\(-1, -1\)).*",
+    "NONE",
+    "INVALID_RECORD",
+    "a batch of a transaction without a producer is no part of any",
 )
 DELIBERATE: dict[str, list[Difference]] = {
     "init_while_open": [

@@ -40,7 +40,7 @@ def initialized(
         return Transaction(numbering.new_producer_id(), 0, timeout_ms, EMPTY, now_ms)
     if known.is_prepared:
         raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction before is still being ended")
-    epoch, last = known.producer_epoch, known.last_producer_epoch
+    epoch = known.producer_epoch
     if expected is not None:
         _check_expected(known, expected, numbering)
     if known.state is ONGOING:
@@ -53,15 +53,14 @@ def initialized(
         last_update_ms=now_ms,
         previous_producer_id=known.producer_id,
     )
+    if expected is not None and expected != known.producer:
+        # The answer to the first attempt was lost, of which the last epoch may have been the outcome. Who repeats it
+        # once more must still be known as who it was.
+        return begun._replace(previous_producer_id=expected.producer_id)
+    last = NO_EPOCH if expected is None else epoch
     if numbering.is_exhausted(epoch):
-        last = NO_EPOCH if expected is None else expected.producer_epoch
         return begun._replace(producer_id=numbering.new_producer_id(), producer_epoch=0, last_producer_epoch=last)
-    if expected is None:
-        return begun._replace(producer_epoch=epoch + 1, last_producer_epoch=NO_EPOCH)
-    if expected.producer_epoch == epoch:
-        return begun._replace(producer_epoch=epoch + 1, last_producer_epoch=epoch)
-    # The answer to the first attempt was lost. Who repeats it once more must still be known as who it was.
-    return begun._replace(previous_producer_id=expected.producer_id)
+    return begun._replace(producer_epoch=epoch + 1, last_producer_epoch=last)
 
 
 def _check_expected(known: Transaction, expected: Producer, numbering: Numbering) -> None:
