@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from moldau.cli import transactions
 from tests.cli.conftest import Ended, Tool
 from tests.transaction_servers import FOREIGN_PRODUCER, SERVERS, UNVERIFIED, hang, new_topic, now_ms, server, until
 
@@ -207,3 +208,25 @@ def test_a_transaction_that_is_at_work_is_aborted_by_force_alone(tool: Tool, top
 )
 def test_what_is_wrong_is_said_in_one_line(tool: Tool, topic: str, arguments: tuple[str, ...], reason: str) -> None:
     assert reason in tool.error("transactions", *(topic if each == "T" else each for each in arguments))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "abort --topic t --partition 0 --producer-id 1 --coordinator-epoch 0 --producer-epoch 32768",
+        "abort --topic t --partition 0 --start-offset -1",
+        f"list --producer-id {1 << 63}",
+        f"list --duration-filter {'9' * 5000}",
+        f"producers --topic t --partition {1 << 31}",
+        "find-hanging --max-transaction-timeout nan",
+        "find-hanging --max-transaction-timeout 1e400",
+    ],
+)
+def test_a_number_that_no_request_can_carry_is_refused_by_its_option(
+    arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    *_, option, number = arguments.split()
+    with pytest.raises(SystemExit) as ended:
+        transactions.main(arguments.split())
+    assert ended.value.code == 2
+    assert f"argument {option}: '{number[:30]}" in capsys.readouterr().err

@@ -47,6 +47,19 @@ def positive(text: str) -> int:
     return number
 
 
+def whole(bits: int, lowest: int = 0) -> Callable[[str], int]:
+    """Reader of an option's whole number, of which a request has so many bits."""
+    highest = (1 << (bits - 1)) - 1
+
+    def read(text: str) -> int:
+        is_number = text.strip().lstrip("+-").isdecimal() and len(text) <= bits
+        if not is_number or not lowest <= int(text) <= highest:
+            raise argparse.ArgumentTypeError(f"{text!r:.40} is not a whole number from {lowest} to {highest}")
+        return int(text)
+
+    return read
+
+
 def add_client_options(made: argparse.ArgumentParser, config_option: str, *property_options: str) -> None:
     """Add the options for a file of client properties and for single ones, under the names of Kafka's tool."""
     made.add_argument(

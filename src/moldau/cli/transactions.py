@@ -6,13 +6,14 @@ for transactions that are open in a partition and that no coordinator will end; 
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from moldau.cli.common import ToolError, client_properties, parser, run
+from moldau.cli.common import ToolError, client_properties, parser, run, whole
 from moldau.cli.transaction_queries import (
     READ_UNCOMMITTED,
     Filters,
@@ -35,6 +36,9 @@ from moldau.protocol.messages.k61_describe_producers import ProducerState
 
 MAX_TRANSACTION_TIMEOUT_MINUTES = 15
 MS_PER_MINUTE = 60_000
+MINUTES_MAX = 1e9
+NO_FILTER = -1
+UNKNOWN_EPOCH = -1
 PARTITIONS_ASKED_AT_ONCE_MAX = 500
 
 
@@ -87,19 +91,30 @@ def _parser() -> argparse.ArgumentParser:
         actions, "producers", _producers, "producers of a partition, and who holds its readers up", "describe-producers"
     )
     _partition_options(producers, required=True)
-    producers.add_argument("--broker-id", type=int, metavar="ID", help="ask this replica rather than the leader")
+    producers.add_argument("--broker-id", type=whole(32), metavar="ID", help="ask this replica rather than the leader")
     find = _action(actions, "find-hanging", _find_hanging, "transactions that no coordinator will end")
     _partition_options(find, required=False)
-    find.add_argument("--broker-id", type=int, metavar="ID", help="only partitions that this broker leads")
+    find.add_argument("--broker-id", type=whole(32), metavar="ID", help="only partitions that this broker leads")
     find.add_argument(
         "--max-transaction-timeout",
-        type=float,
+        type=_minutes,
         default=MAX_TRANSACTION_TIMEOUT_MINUTES,
         metavar="MINUTES",
         help=f"the longest that a transaction may last (default: {MAX_TRANSACTION_TIMEOUT_MINUTES})",
     )
     _abort_options(_action(actions, "abort", _abort, "end a hanging transaction in one partition"))
     return made
+
+
+def _minutes(text: str) -> float:
+    """A time, from an option's text; below 0 whatever is open counts."""
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = math.nan
+    if not abs(minutes) < MINUTES_MAX:  # neither is "nan"
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number of minutes, such as 15 or 0.5")
+    return minutes
 
 
 def _action(actions: Any, name: str, work: Any, purpose: str, *aliases: str) -> argparse.ArgumentParser:
@@ -116,23 +131,33 @@ def _action(actions: Any, name: str, work: Any, purpose: str, *aliases: str) -> 
 
 
 def _list_options(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--duration-filter", type=int, default=-1, metavar="MS", help="only those open for longer")
+    made.add_argument(
+        "--duration-filter",
+        type=whole(64, NO_FILTER),
+        default=NO_FILTER,
+        metavar="MS",
+        help="only those open for longer",
+    )
     made.add_argument("--transactional-id-pattern", metavar="REGEX", help="only ids that match all of it (RE2)")
     made.add_argument("--state", action="append", default=[], help="only those in this state, such as Ongoing")
-    made.add_argument("--producer-id", action="append", type=int, default=[], metavar="ID", help="only this producer's")
+    made.add_argument(
+        "--producer-id", action="append", type=whole(64), default=[], metavar="ID", help="only this producer's"
+    )
 
 
 def _partition_options(made: argparse.ArgumentParser, *, required: bool) -> None:
     made.add_argument("--topic", required=required)
-    made.add_argument("--partition", type=int, required=required, metavar="N")
+    made.add_argument("--partition", type=whole(32), required=required, metavar="N")
 
 
 def _abort_options(made: argparse.ArgumentParser) -> None:
     _partition_options(made, required=True)
-    made.add_argument("--start-offset", type=int, metavar="N", help="where the transaction begins, as producers tells")
-    made.add_argument("--producer-id", type=int, metavar="ID", help="for brokers before 3.0, with both epochs")
-    made.add_argument("--producer-epoch", type=int, metavar="N")
-    made.add_argument("--coordinator-epoch", type=int, metavar="N")
+    made.add_argument(
+        "--start-offset", type=whole(64), metavar="N", help="where the transaction begins, as producers tells"
+    )
+    made.add_argument("--producer-id", type=whole(64), metavar="ID", help="for brokers before 3.0, with both epochs")
+    made.add_argument("--producer-epoch", type=whole(16), metavar="N")
+    made.add_argument("--coordinator-epoch", type=whole(32, UNKNOWN_EPOCH), metavar="N")
     made.add_argument("--force", action="store_true", help="also a transaction that its coordinator is going to end")
 
 
