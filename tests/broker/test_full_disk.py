@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from moldau.log.data_directory import CLEAN_SHUTDOWN_FILE
 from moldau.testing.ports import free_ports
 from tests.clients.adapters import Clients
 from tests.clients.interface import numbered
+from tests.handlers.raw_transactions import Connection, until
+from tests.handlers.raw_transactions import Producer as Transacting
 from tests.serving import Serving
 from tests.small_disk import SmallDisk, small_disk
 
@@ -26,12 +29,14 @@ TIMEOUT_S = 30.0
 SIZE = "40m"
 VALUE = os.urandom(100_000)
 PATIENT_RECORDS = 200
+TRANSACTIONS = 100
 OVERRIDES = {
     "log.segment.bytes": "1000000",
     # More often than by default, so that every one of them meets the full disk in the time of a test.
     "replica.high.watermark.checkpoint.interval.ms": "200",
     "log.flush.offset.checkpoint.interval.ms": "200",
     "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "1",
 }
 
 
@@ -227,3 +232,45 @@ def produce_one(bootstrap: str, topic: str) -> None:
     patient.send(topic, VALUE, b"one more")
     assert patient.producer.flush(TIMEOUT_S) == 0
     assert patient.errors == []
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_transactions_on_a_full_disk_end_when_there_is_room_again(
+    disk: SmallDisk, tmp_path: Path, is_killed: bool
+) -> None:
+    """So many that not all decisions find room in what is left of the coordinator's last page."""
+    (port,) = free_ports(1)
+    server = serve(disk, tmp_path, port)
+    connection = Connection(server.bootstrap)
+    try:
+        make_topics(server.bootstrap, "ledger", "bulk")
+        producers = [Transacting(connection, f"copier-{number}") for number in range(TRANSACTIONS)]
+        for each in producers:
+            each.begin()
+            assert each.produce("ledger") == "ledger-0:NONE"
+        fill_up(server.bootstrap, "bulk")
+        fill_up_to_the_last_byte(disk)
+        assert producers[0].produce("ledger", sequence=1) == "ledger-0:KAFKA_STORAGE_ERROR"
+        told = {each.end() for each in producers}
+        assert {"NONE", "NOT_COORDINATOR"} <= told <= {"NONE", "NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"}
+        assert connection.last_stable_offset("ledger") == 0
+        if is_killed:
+            server.kill()
+            connection.close()
+        (disk.outside / "filler").unlink()
+        if is_killed:
+            server = serve(disk, tmp_path, port)
+        delete_topic(server.bootstrap, "bulk")
+        until(lambda: {each.end() for each in producers} == {"NONE"})
+        until(lambda: {each.state() for each in producers} == {"CompleteCommit"})
+        until(lambda: connection.last_stable_offset("ledger") == 2 * TRANSACTIONS)
+        assert "offline" not in server.log
+    finally:
+        connection.close()
+        server.kill()
+
+
+def fill_up_to_the_last_byte(disk: SmallDisk) -> None:
+    with suppress(OSError), (disk.outside / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)

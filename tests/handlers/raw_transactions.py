@@ -10,7 +10,9 @@ from typing import Any
 
 from moldau.protocol.apis import response_type
 from moldau.protocol.errors import ErrorCode
+from moldau.protocol.fetch_values import READ_COMMITTED
 from moldau.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.protocol.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.k22_init_producer_id import InitProducerIdRequest
 from moldau.protocol.messages.k24_add_partitions_to_txn import (
@@ -74,6 +76,13 @@ class Connection:
         """Returns when there is one, and it has read its log."""
         request = FindCoordinatorRequest(coordinator_keys=[key], key_type=kind)
         until(lambda: self.ask(request, 4).coordinators[0].error_code == 0)
+
+    def last_stable_offset(self, topic: str, partition: int = 0) -> int:
+        """Offset before which every transaction has ended."""
+        asked = ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=partition, timestamp=-1)])
+        answer = self.ask(ListOffsetsRequest(replica_id=-1, isolation_level=READ_COMMITTED, topics=[asked]), 5)
+        found: int = answer.topics[0].partitions[0].offset
+        return found
 
     def listed(self, names: Mapping[str, str], version: int = 2, **filters: Any) -> str:
         """ListTransactions: the code, unknown states, and which of the ids are listed, under the names of the test."""
