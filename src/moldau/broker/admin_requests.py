@@ -8,16 +8,17 @@ one stopped, and nothing is done twice.
 import logging
 from collections.abc import Mapping
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from moldau.cluster.admin_tree import AdminRequests, Partition
 from moldau.cluster.elections import preferred
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.metadata import Metadata
 from moldau.core.dynamic_config import DynamicConfig
-from moldau.handlers.k43_elect_leaders import elect_leaders
-from moldau.handlers.k45_alter_partition_reassignments import reassign
 from moldau.protocol.errors import ApiError, ErrorCode
-from moldau.protocol.messages.k45_alter_partition_reassignments import ReassignablePartition, ReassignableTopic
+
+if TYPE_CHECKING:  # imported for the first tool that asks this way
+    from moldau.protocol.messages.k45_alter_partition_reassignments import ReassignableTopic
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,8 @@ class AdminServing:
     async def _elect(self, requests: AdminRequests) -> None:
         if requests.election_version < 0:
             return
+        from moldau.handlers.k43_elect_leaders import elect_leaders  # see above
+
         metadata = self._metadata
         results = await elect_leaders(metadata, preferred, list(requests.elections))
         for (topic, index), code in results.items():
@@ -91,6 +94,11 @@ class AdminServing:
 
     async def _begin(self, moves: Moves) -> tuple[set[Partition], bool]:
         """Moves that are impossible, and whether all others have begun."""
+        from moldau.protocol.messages.k45_alter_partition_reassignments import (
+            ReassignablePartition,
+            ReassignableTopic,
+        )
+
         image = self._metadata.image
         wanted = sorted(each for each, target in moves.items() if not _is_on_its_way(image, each, target))
         refused: set[Partition] = set()
@@ -108,7 +116,9 @@ class AdminServing:
                     refused.add((name, index))
         return refused, is_done
 
-    async def _reassign(self, topic: ReassignableTopic) -> Mapping[int, ApiError]:
+    async def _reassign(self, topic: "ReassignableTopic") -> Mapping[int, ApiError]:
+        from moldau.handlers.k45_alter_partition_reassignments import reassign
+
         return await reassign(self._metadata, topic, may_resize=True)
 
 

@@ -7,15 +7,14 @@ then is given back, the last first, when it fails or at the end.
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from importlib import import_module
 from random import SystemRandom
-from typing import Any
+from typing import Any, NamedTuple
 
 from moldau.broker.adoption import adopt
+from moldau.broker.background_imports import BackgroundImports
 from moldau.broker.cleaner import Cleaner
 from moldau.broker.cluster_member import ClusterMember
 from moldau.broker.controller import Controller
@@ -24,10 +23,9 @@ from moldau.broker.directory_threads import DirectoryThreads, ReadThreads
 from moldau.broker.dispatch import Dispatcher
 from moldau.broker.fetchers import Fetchers
 from moldau.broker.group_commit import committer
-from moldau.broker.group_coordinator import SHARD_MODULE, GroupCoordinator
+from moldau.broker.group_coordinator import GroupCoordinator
 from moldau.broker.heap import Heap
 from moldau.broker.housekeeping import Housekeeping
-from moldau.broker.kernel_syncs import kernel_syncs
 from moldau.broker.listeners import Listeners
 from moldau.broker.opener_thread import OpenerThread
 from moldau.broker.ownership import check_directories
@@ -45,7 +43,7 @@ from moldau.cluster.store import MetadataStore, SessionState, StoreError
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock, SystemClock
 from moldau.core.dynamic_config import DynamicConfig
-from moldau.core.files import Files
+from moldau.core.files import Files, SyncEngine
 from moldau.core.ids import BrokerId, TopicPartition
 from moldau.core.internal_topics import INTERNAL_TOPICS
 from moldau.core.invariants import InvariantError
@@ -68,8 +66,7 @@ TAKING_OVER_MS = 2_000
 """Time that an old registration of ours may take to go, beyond the end of its session."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
+class _Ground(NamedTuple):
     """Threads and files of a start, before anything is known of the cluster."""
 
     loop: asyncio.AbstractEventLoop
@@ -79,8 +76,7 @@ class _Ground:
     cold_reads: ReadThreads
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Running:
+class _Running(NamedTuple):
     """All of a broker that has started."""
 
     ground: _Ground
@@ -95,8 +91,7 @@ class _Running:
     watchdog: Watchdog | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bound:
+class _Bound(NamedTuple):
     """Listeners with their ports: how they are advertised, and where they really are."""
 
     listeners: Listeners
@@ -218,8 +213,9 @@ class Broker:
         )
         dispatcher = Dispatcher(services, heap.much_was_freed)
         await bound.listeners.accept(dispatcher)
-        # Neither the start nor the first group waits for the 50 ms that this import takes.
-        ground.threads.submit(import_module, SHARD_MODULE)
+        imports = BackgroundImports(ground.loop)
+        self._to_release.callback(imports.close)
+        imports.start()
         cleaner = Cleaner(parts, ground.files, ground.threads)
         is_stray = None if opened.adopts else _stray_judge(opened)
         housekeeping = Housekeeping(ground.loop, parts, ground.directory_threads, cleaner, is_stray=is_stray)
@@ -295,8 +291,7 @@ class Broker:
         configs = opened.metadata.image.broker_configs
         self._dynamic_config.take(configs.get(WHOLE_CLUSTER, {}), configs.get(str(opened.broker_id), {}))
         policy = self._dynamic_config.now.string("log.flush.policy")
-        engine = self._dynamic_config.now.string("log.flush.engine")
-        engines = kernel_syncs(ground.loop, engine, self._config.data_directories, self._to_release)
+        engines = self._sync_engines(ground.loop, self._dynamic_config.now.string("log.flush.engine"))
         return make_parts(
             broker_id=opened.broker_id,
             dynamic_config=self._dynamic_config,
@@ -308,6 +303,14 @@ class Broker:
             durability=Durability(policy, committer(ground.loop, ground.directory_threads.syncs, engines)),
             random=SystemRandom(),
         )
+
+    def _sync_engines(self, loop: asyncio.AbstractEventLoop, name: str) -> Mapping[str, SyncEngine]:
+        if name == "thread":
+            log.info("logs are synced by threads")
+            return {}
+        from moldau.broker.kernel_syncs import kernel_syncs  # with ctypes, which a start by threads does without
+
+        return kernel_syncs(loop, name, self._config.data_directories, self._to_release)
 
     async def _load_logs(self, ground: _Ground, opened: OpenedStore, logs: LogManager) -> None:
         # In a thread: after a crash much may have to be checked, and the loop has a session to keep alive.

@@ -1,7 +1,7 @@
 """Way from a frame to the handler of its API key, and back to the chunks of an answer.
 
 For each (key, version) that was used, what is needed is looked up once and kept: the decoder, the handler, the
-answer's encoder. The handlers' modules are imported at first use: what nobody asks for is never loaded.
+answer's encoder. The handlers' modules are imported at first use, or soon after the start (`background_imports.py`).
 
 An exception that is no ProtocolError is an error of ours, wherever it comes from: it is logged, and the client is told
 UNKNOWN_SERVER_ERROR, or its connection is closed where the answer has no place for a code.

@@ -5,19 +5,21 @@ and in callbacks, and whatever arrives is taken only for the very object that as
 """
 
 import asyncio
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from moldau.broker.leader_fetcher import LeaderFetcher
 from moldau.broker.parts import Parts
 from moldau.cluster.image import ClusterImage
 from moldau.core.ids import TopicPartition
-from moldau.replication.fetch_plan import Fetch
 from moldau.replication.follower import FollowedPartition
+
+if TYPE_CHECKING:  # imported with the first partition that is followed: a broker alone starts without it
+    from moldau.broker.leader_fetcher import LeaderFetcher
+    from moldau.replication.fetch_plan import Fetch
 
 
 class _Following(NamedTuple):
-    leader: LeaderFetcher
-    fetch: Fetch
+    leader: "LeaderFetcher"
+    fetch: "Fetch"
 
 
 class Fetchers:
@@ -32,6 +34,9 @@ class Fetchers:
 
     def follow(self, partition: FollowedPartition) -> None:
         """Fetch for `partition` from its leader from now on; a new object for every leader and epoch."""
+        from moldau.broker.leader_fetcher import LeaderFetcher  # see above
+        from moldau.replication.fetch_plan import Fetch
+
         self.stop(partition.topic_partition)
         if self._closed:
             return

@@ -11,10 +11,8 @@ from moldau.coordinators.groups.offsets_topic import offsets_topic_settings
 from moldau.coordinators.timers import Timers
 from moldau.core.internal_topics import OFFSETS_TOPIC
 
-if TYPE_CHECKING:  # imported by a thread behind the start, which is 40 ms shorter so
+if TYPE_CHECKING:  # imported after the start (`background_imports.py`), or with the first shard
     from moldau.coordinators.groups.shard import GroupShard
-
-SHARD_MODULE = "moldau.coordinators.groups.shard"
 
 
 class GroupCoordinator(Coordinator["GroupShard"]):

@@ -6,7 +6,6 @@ and without the interpreter's lock; where the C library has no such function, no
 """
 
 import asyncio
-import ctypes
 from collections.abc import Callable
 
 QUIET_S = 1.0
@@ -38,6 +37,8 @@ class Heap:
 
 def trim() -> None:
     """Give the system back what is free."""
+    import ctypes  # no start needs it
+
     malloc_trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)

@@ -4,8 +4,8 @@ Law: nothing is made below this layer, and nothing here is assigned later: what 
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from moldau.cluster.metadata import Metadata
 from moldau.core.broker_config import BrokerConfig
@@ -29,8 +29,7 @@ from moldau.requests.transaction_verification import TransactionVerifier
 from moldau.requests.transactions_access import TransactionsAccess
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(NamedTuple):
     """Objects that several modules of the shell share. A module that needs one or two of these takes them alone."""
 
     broker_id: BrokerId

@@ -15,7 +15,6 @@ from moldau.coordinators.transactions.transaction_topic import transaction_topic
 from moldau.core.internal_topics import TRANSACTIONS_TOPIC
 from moldau.protocol.errors import ApiError
 from moldau.protocol.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from moldau.requests.transaction_partitions import add_partitions
 
 if TYPE_CHECKING:  # imported when the first shard is made: a broker without transactions starts sooner
     from moldau.coordinators.transactions.shard import TransactionShard
@@ -37,6 +36,8 @@ class TransactionCoordinator(Coordinator["TransactionShard"]):
         self, request: AddPartitionsToTxnRequest
     ) -> AddPartitionsToTxnResponse | Promise[AddPartitionsToTxnResponse]:
         """The answer to AddPartitionsToTxn 4+ of this broker itself."""
+        from moldau.requests.transaction_partitions import add_partitions  # see above
+
         return add_partitions(self, self._parts.metadata.image, request)
 
     def close(self) -> None:

@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote
 
 from moldau.cluster.image import NO_LEADER, NO_TOPIC_ID, BrokerInfo, Endpoint, PartitionImage
 
@@ -97,11 +96,15 @@ def broker_config_path(entity: str) -> str:
 def group_config_path(group: str) -> str:
     """The path of a group's configuration. Any text may name a group, also one with slashes or of dots alone, which
     ZooKeeper would not take."""
+    from urllib.parse import quote  # most clusters have no configuration of a group
+
     return f"{GROUP_CONFIGS}/{quote(group, safe='').replace('.', '%2E')}"
 
 
 def parse_group_entity(entity: str) -> str:
     """The group whose configuration is at the node of this name."""
+    from urllib.parse import unquote  # see above
+
     return unquote(entity)
 
 

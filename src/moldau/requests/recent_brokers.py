@@ -8,7 +8,7 @@ counted by this.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from moldau.cluster.image import BrokerInfo, ClusterImage
 from moldau.core.clock import Clock
@@ -16,8 +16,7 @@ from moldau.core.clock import Clock
 LISTED_MS = 3000
 
 
-@dataclass(frozen=True, slots=True)
-class _Departure:
+class _Departure(NamedTuple):
     broker: BrokerInfo
     at_ms: int
 

@@ -1,6 +1,6 @@
 """Registry of the API keys that are served: exactly those with a file `kNN_name.py` in `handlers/`.
 
-A handler serves all versions of its tables. Its module is imported at the first request.
+A handler serves all versions of its tables. Its module is imported at the first request, or after the start.
 """
 
 import importlib

@@ -274,7 +274,7 @@ def test_a_write_finds_out_in_its_transaction_that_the_session_was_ended(tmp_pat
 
 def test_a_lease_is_renewed_only_before_it_has_run_out(tmp_path: Path) -> None:
     now = [0]
-    lease = Lease(tmp_path / "1.lock", 100, lambda: now[0])
+    lease = Lease(str(tmp_path / "1.lock"), 100, lambda: now[0])
     now[0] = 100
     assert lease.renew()
     assert lease.until == 200
@@ -285,7 +285,7 @@ def test_a_lease_is_renewed_only_before_it_has_run_out(tmp_path: Path) -> None:
 
 def test_a_renewal_during_which_the_lease_ran_out_does_not_count(tmp_path: Path) -> None:
     times = iter([0, 99, 99, 101, 101])  # stopped in the middle of `renew`
-    lease = Lease(tmp_path / "1.lock", 100, lambda: next(times))
+    lease = Lease(str(tmp_path / "1.lock"), 100, lambda: next(times))
     assert not lease.renew()
     assert lease.has_run_out()
 

@@ -19,7 +19,6 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 Clock = Callable[[], int]
 """Nanoseconds on a clock that never goes back and is the same for all processes."""
@@ -37,19 +36,20 @@ class SessionDirectory:
     """The files of all sessions of one database."""
 
     def __init__(self, database: str) -> None:
-        self._path = Path(f"{database}-sessions")
-        self._path.mkdir(mode=0o700, exist_ok=True)
+        self._path = f"{database}-sessions"
+        with suppress(FileExistsError):
+            os.mkdir(self._path, 0o700)
         self._descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
 
     def close(self) -> None:
         os.close(self._descriptor)
 
-    def lock_path(self, session: int) -> Path:
-        return self._path / f"{session}.lock"
+    def lock_path(self, session: int) -> str:
+        return f"{self._path}/{session}.lock"
 
     def socket_path(self, session: int) -> str:
         """The socket's path, short enough for the kernel, however deep the directory lies."""
-        path = str(self._path / f"{session}.socket")
+        path = f"{self._path}/{session}.socket"
         if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX:
             return path
         return f"/proc/self/fd/{self._descriptor}/{session}.socket"
@@ -74,27 +74,29 @@ class SessionDirectory:
         database."""
         for name in (f"{session}.lock", f"{session}.socket"):
             with suppress(FileNotFoundError):
-                os.unlink(self._path / name)
+                os.unlink(f"{self._path}/{name}")
 
     def keep_only(self, sessions: Collection[int]) -> None:
         """Remove files of processes that died before their session had begun, or just after it had ended. Inside a
         transaction."""
-        for path in self._path.iterdir():
-            if path.stem.isdigit() and int(path.stem) not in sessions:
-                path.unlink(missing_ok=True)
+        for name in os.listdir(self._path):
+            session, _, _ = name.partition(".")
+            if session.isdigit() and int(session) not in sessions:
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{self._path}/{name}")
 
 
 class Lease:
     """Lock and lease of our own session. Any thread may renew it; `has_run_out` never waits."""
 
-    def __init__(self, path: Path, timeout_ns: int, clock: Clock) -> None:
+    def __init__(self, path: str, timeout_ns: int, clock: Clock) -> None:
         self._clock = clock
         self._timeout_ns = timeout_ns
         self._until = clock() + timeout_ns
         self._writing = threading.Lock()
         self._is_released = False
-        self._file = path.open("xb", buffering=0)
-        path.chmod(0o600)
+        self._file = open(path, "xb", buffering=0)  # noqa: SIM115  open as long as the lease
+        os.chmod(path, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._write(self._until)
 

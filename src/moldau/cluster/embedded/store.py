@@ -18,7 +18,6 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from moldau.cluster.embedded.hung_writer import kill_if_it_is_stopped_with_the_write_lock
 from moldau.cluster.embedded.links import Callbacks
 from moldau.cluster.embedded.membership import Membership
 from moldau.cluster.embedded.sessions import PROCESS_GONE, Clock, SessionDirectory
@@ -475,6 +474,8 @@ class EmbeddedStore:
     def _stop_hung_writer(self, sessions: dict[int, int]) -> None:
         """Kill a process that was stopped inside a transaction, once its lease has run out: it keeps all others from
         writing. A process that waits for its disk is left alone."""
+        from moldau.cluster.embedded.hung_writer import kill_if_it_is_stopped_with_the_write_lock  # hardly ever needed
+
         now = self._clock()
         self._lock_awaited_since = self._lock_awaited_since or now
         if now - self._lock_awaited_since > HUNG_WRITER_NS:

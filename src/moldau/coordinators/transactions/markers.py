@@ -1,11 +1,13 @@
 """Ports through which a coordinator has the markers written that end a transaction."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from moldau.coordinators.transactions.state import PREPARE_COMMIT
-from moldau.coordinators.transactions.transaction import Transaction
 from moldau.core.ids import TopicPartition
+
+if TYPE_CHECKING:  # a broker without transactions starts sooner
+    from moldau.coordinators.transactions.transaction import Transaction
 
 
 class Marker(NamedTuple):
@@ -18,7 +20,7 @@ class Marker(NamedTuple):
     transaction_version: int
 
     @classmethod
-    def of(cls, transaction: Transaction) -> "Marker":
+    def of(cls, transaction: "Transaction") -> "Marker":
         """The marker of a prepared transaction."""
         return cls(
             transaction.producer_id,
