@@ -33,6 +33,9 @@ CLASSES := $(JARS).jsa
 # One more than there are cores: the tests wait a lot, for timeouts and for other processes.
 WORKERS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
+# Where the environment forbids bytecode, each worker of the tests would compile all of them again: 5 s of CPU each.
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := .venv/bin
 UV := $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate \
@@ -47,7 +50,7 @@ setup: .venv/.installed ## a locked environment in .venv, with .venv/bin/moldau 
 
 tools: .tools/.java .tools/.postgres $(DRIVER) $(OLD_DRIVER) $(TXN_DRIVER) $(TV1_DRIVER) $(STREAMS_APPLICATION) $(CONNECTOR) $(ZOOKEEPER_JARS)/.fetched $(CLASSES) $(REGISTRY)/.fetched $(MONGO_JARS)/.fetched $(ERA_JARS:=/.fetched) ## other people's servers and clients for the tests, in .tools (installs Java, Maven and PostgreSQL if it may)
 
-check: lint ## before each commit: lint, types, layers, and the quick tests that need nobody else's software, in about a minute and a half
+check: lint ## before each commit: lint, types, layers, and the quick tests that need nobody else's software: 90 s of CPU time
 	$(BIN)/pytest --own -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test: setup tools lint ## everything that CI checks: lint, types, layers, and the tests with real clients

@@ -39,6 +39,7 @@ LEFT_OUT = {
     "log/test_crash_steps.py": "stops after every operation of a log",
     "replication/test_model.py": "a model, for long",
     "replication/test_power_model.py": "a model, for long",
+    "replication/test_transaction_model.py": "a model, for long",
     "testing/test_brokers.py": "runs pytest in pytest",
 }
 """Files and directories below `tests/`, each with its reason."""

@@ -45,6 +45,10 @@ from tests.committers import NothingToCommit
 BROKER_ID = BrokerId(1)
 NEWEST_PRODUCE = 13
 
+FEW_PARTITIONS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "3"}
+"""Partitions of the coordinators' topics: to make Kafka's 50 of each is most of a test that needs one."""
+KAFKAS_PARTITIONS = {name: str(BrokerConfig.parse({})[0].int(name)) for name in FEW_PARTITIONS}
+
 
 class World:
     """One broker with an empty cluster of its own."""
@@ -62,7 +66,7 @@ class World:
         self.store = EmbeddedStore(":memory:")
         random = Random(7)
         self.metadata = Metadata(self.store, self.clock, random.randbytes)
-        config, _unknown = BrokerConfig.parse({"log.flush.policy": "os", **properties})
+        config, _unknown = BrokerConfig.parse({"log.flush.policy": "os", **FEW_PARTITIONS, **properties})
         logs = LogManager(
             self.files, self.clock, directories, config_of=self._topic_config, new_uuid=lambda: random.randbytes(16)
         )

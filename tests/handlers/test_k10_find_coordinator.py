@@ -3,7 +3,7 @@ import pytest
 from moldau.core.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
-from tests.handlers.conftest import BROKER_ID, World
+from tests.handlers.conftest import BROKER_ID, KAFKAS_PARTITIONS, World
 
 GROUP, TRANSACTION, SHARE = range(3)
 
@@ -18,6 +18,7 @@ def test_many_groups_are_found_at_once(world: World) -> None:
     assert [(each.key, each.node_id, each.error_code) for each in found] == [("a", BROKER_ID, 0), ("b", BROKER_ID, 0)]
 
 
+@pytest.mark.moldau(KAFKAS_PARTITIONS)
 def test_the_topic_of_the_offsets_is_made_at_the_first_question(world: World) -> None:
     assert OFFSETS_TOPIC not in world.image.topics
     world.ask(FindCoordinatorRequest(key="g"), 0)
@@ -27,6 +28,7 @@ def test_the_topic_of_the_offsets_is_made_at_the_first_question(world: World) ->
     assert topic.configs["segment.bytes"] == "104857600"
 
 
+@pytest.mark.moldau(KAFKAS_PARTITIONS)
 @pytest.mark.parametrize("version", [1, 3, 6])
 def test_the_coordinator_of_a_transactional_id_is_found_and_its_topic_made(world: World, version: int) -> None:
     if version < 4:

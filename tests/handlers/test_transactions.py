@@ -11,7 +11,7 @@ from moldau.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnReque
 from moldau.protocol.messages.k26_end_txn import EndTxnRequest
 from moldau.protocol.messages.k65_describe_transactions import DescribeTransactionsRequest
 from moldau.protocol.messages.k66_list_transactions import ListTransactionsRequest
-from tests.handlers.conftest import World
+from tests.handlers.conftest import KAFKAS_PARTITIONS, World
 from tests.handlers.transactions import ID, Producer
 
 OLD_EPOCH = [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)]
@@ -125,6 +125,7 @@ def add_offsets(producer: Producer, group_id: str = "g", version: int | None = N
     return code
 
 
+@pytest.mark.moldau(KAFKAS_PARTITIONS)
 @pytest.mark.parametrize("version", range(5))
 def test_the_partition_of_a_groups_offsets_becomes_part_of_the_transaction(world: World, version: int) -> None:
     producer = Producer(world)
