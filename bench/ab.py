@@ -1,9 +1,9 @@
-"""Brokers from several source trees in turns: what a produce request costs each of them, under the default policy.
+"""Brokers from several source trees in turns: what a produce or fetch request costs each of them.
 
 All are alive at once and get short rounds in turning order, so that what else the machine does hits all alike. CPU is
 the broker's own by its process clock, and that of the kernel's threads meanwhile: a sync may run there. After each
 round what was written is synced and its pages dropped: a machine that gives memory back to its host books the faults
-on whoever writes next. Two equal trees show the noise: name one twice.
+on whoever writes next. What is fetched stays in memory. Two equal trees show the noise: name one twice.
 
     python -m bench.ab before=../main after=. also=.
 """
@@ -18,23 +18,20 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from struct import Struct
 from typing import NamedTuple
 
-from bench import kafka
+from bench import kafka, raw_frames
 from bench.process import Server, start
+from bench.raw_frames import KIB, Script
 from bench.side_by_side import note
-from moldau.protocol.codec import encode
-from moldau.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from moldau.records.batch import Record, build_batch
+from moldau.cli.wire import WireCluster
+from moldau.records.compression import Codec
 
 DRIVER = Path(__file__).with_name("raw_driver.c")
-VERSION = 12
 TOPIC = "t"
-HEADER_BYTES = 5  # correlation id, no tagged fields
-KIB = 1024
+STORED_BATCHES = 2_000
+"""Batches in a partition that is fetched."""
 IS_KERNEL_THREAD = 0x0020_0000  # PF_KTHREAD, among the flags in /proc/PID/stat
-_header = Struct(">hhihx").pack  # key, version, correlation id, an empty client id, no tagged fields
 
 
 class Load(NamedTuple):
@@ -47,6 +44,9 @@ class Load(NamedTuple):
     partitions: int = 1
     batch_kib: int = 16
     rate: int = 0
+    codec: Codec = Codec.NONE
+    fetch_kib: int = 0
+    """What a fetch asks for; 0: the load is one of produce requests."""
 
 
 LOADS = (
@@ -57,6 +57,13 @@ LOADS = (
     Load("50 partitions in a request", 60, partitions=50, batch_kib=1),
     Load("1,000 requests/s", 300, rate=1_000),
     Load("4,000 requests/s", 1_200, rate=4_000),
+    Load("lz4 of 0.5 KiB", 2_000, batch_kib=1, codec=Codec.LZ4),
+    Load("lz4 of 2 KiB", 2_000, batch_kib=4, codec=Codec.LZ4),
+    Load("lz4 of 8 KiB, 6 partitions in a request", 600, partitions=6, codec=Codec.LZ4),
+    Load("fetch of 64 KiB, 1 connection", 2_000, in_flight=1, fetch_kib=64),
+    Load("fetch of 64 KiB, 50 connections", 2_000, connections=50, in_flight=1, fetch_kib=64),
+    Load("fetch of 1 MiB, 1 connection", 400, in_flight=1, fetch_kib=1024),
+    Load("fetch of 1 MiB, 50 connections", 400, connections=50, in_flight=1, fetch_kib=1024),
 )
 
 
@@ -79,17 +86,15 @@ def main() -> None:
     parser.add_argument("trees", nargs="+", metavar="NAME=PATH[,PROPERTY=VALUE...]")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--policy", default="group")
-    parser.add_argument("--only", default="", help="loads whose name has this in it")
+    parser.add_argument("--only", default="", help="parts of names of loads, separated by semicolons")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         driver = build_driver(Path(directory))
         servers = [stack.enter_context(_start(tree, options.policy)) for tree in options.trees]
         for load in LOADS:
-            if options.only in load.name:
-                frames = _frames(load, Path(directory))
-                for server in servers:
-                    kafka.create_topic(server.bootstrap, _topic(load), load.partitions)
-                _print(load, servers, _measure(load, servers, driver, frames, options.rounds))
+            if any(part in load.name for part in options.only.split(";")):
+                scripts = _scripts(load, servers, driver, Path(directory))
+                _print(load, servers, _measure(load, servers, driver, scripts, options.rounds))
 
 
 def build_driver(directory: Path) -> Path:
@@ -125,40 +130,56 @@ def _topic(load: Load) -> str:
     return TOPIC + "".join(filter(str.isalnum, load.name))
 
 
-def _frames(load: Load, directory: Path) -> Path:
-    """One request, in a file."""
-    batch = build_batch([Record(n, 1_700_000_000_000, None, os.urandom(KIB - 12)) for n in range(load.batch_kib)])
-    data = [PartitionProduceData(index=index, records=batch) for index in range(load.partitions)]
-    topic = TopicProduceData(name=_topic(load), partition_data=data)
-    header = _header(ProduceRequest.api_key, VERSION, 0, 0)
-    request = encode(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[topic]), VERSION, header)
-    path = directory / _topic(load)
-    path.write_bytes(len(request).to_bytes(4, "big") + request)
-    return path
+def _scripts(load: Load, servers: Sequence[Server], driver: Path, directory: Path) -> dict[str, Script]:
+    """The script for each server, by its name; each has the topic, and in it what is fetched."""
+    batch, topic = raw_frames.batch_of(load.batch_kib, load.codec), _topic(load)
+    produce = raw_frames.produce(directory / topic, topic, load.partitions, batch)
+    scripts = {}
+    for number, server in enumerate(servers):
+        kafka.create_topic(server.bootstrap, topic, load.partitions)
+        scripts[server.name] = produce
+        if load.fetch_kib:
+            _drive(Load("fill", STORED_BATCHES), server, driver, produce)
+            with WireCluster(server.bootstrap) as cluster:
+                topic_id = cluster.metadata([topic])[0].topic_id
+            path, limit_bytes = directory / f"{topic}-{number}", load.fetch_kib * KIB
+            scripts[server.name] = raw_frames.fetch(
+                path, topic_id, limit_bytes, batch, records=load.batch_kib, stored=STORED_BATCHES
+            )
+    return scripts
 
 
-def _measure(load: Load, servers: Sequence[Server], driver: Path, frame: Path, rounds: int) -> dict[str, list[Sample]]:
+def _drive(load: Load, server: Server, driver: Path, script: Script) -> list[float]:
+    """What the driver prints."""
+    words = (server.port, load.connections, load.in_flight, load.requests, load.rate, *script.words)
+    ran = subprocess.run([str(driver), *map(str, words)], capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise SystemExit(f"{server.name}: {ran.stderr}")
+    return list(map(float, ran.stdout.split()))
+
+
+def _measure(
+    load: Load, servers: Sequence[Server], driver: Path, scripts: dict[str, Script], rounds: int
+) -> dict[str, list[Sample]]:
     samples: dict[str, list[Sample]] = {server.name: [] for server in servers}
     for server in servers:
-        _sample(load, server, driver, frame)  # warms up
+        _sample(load, server, driver, scripts[server.name])  # warms up
     for number in range(rounds):
         first = number % len(servers)
         for server in [*servers[first:], *servers[:first]][:: -1 if number % 2 else 1]:
-            samples[server.name].append(_sample(load, server, driver, frame))
+            samples[server.name].append(_sample(load, server, driver, scripts[server.name]))
     return samples
 
 
-def _sample(load: Load, server: Server, driver: Path, frame: Path) -> Sample:
-    error_at = HEADER_BYTES + 1 + 1 + len(_topic(load)) + 1 + 4  # count, name, count, index
-    words = (server.port, load.connections, load.in_flight, load.requests, load.rate, error_at, frame)
+def _sample(load: Load, server: Server, driver: Path, script: Script) -> Sample:
     cpu_s, before = process_cpu_s(server.pid), kernel_threads_cpu_s()
-    ran = subprocess.run([str(driver), *map(str, words)], capture_output=True, text=True, check=False)
+    seconds, p50_us, p99_us, answers_bytes = _drive(load, server, driver, script)
     cpu_s, after = process_cpu_s(server.pid) - cpu_s, kernel_threads_cpu_s()
     kernel_s = sum(spent_s - before.get(pid, 0.0) for pid, spent_s in after.items())
-    if ran.returncode:
-        raise SystemExit(f"{server.name}: {ran.stderr}")
-    drop_pages(server.data)
-    seconds, p50_us, p99_us = map(float, ran.stdout.split())
+    if not load.fetch_kib:
+        drop_pages(server.data)
+    elif answers_bytes < load.requests * load.fetch_kib * KIB // 2:
+        raise SystemExit(f"{server.name}: fetches of {answers_bytes / load.requests:.0f} bytes")
     each_us = 1e6 / load.requests
     return Sample(cpu_s * each_us, kernel_s * each_us, load.requests / seconds, p50_us, p99_us)
 
