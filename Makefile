@@ -25,6 +25,7 @@ OTHER_ERA_JARS := .tools/kafka-0.8.1.1 .tools/kafka-0.8.2.2 .tools/kafka-0.9.0.1
 DRIVER := .tools/driver-$(KAFKA)/ClientDriver.class
 OLD_DRIVER := .tools/driver-$(OLD_KAFKA)/ClientDriver.class
 TXN_DRIVER := .tools/driver-$(KAFKA)/TransactionDriver.class
+COPY_DRIVER := .tools/driver-$(KAFKA)/TransactionalCopy.class
 TV1_DRIVER := .tools/driver-$(TV1_KAFKA)/TransactionDriver.class
 STREAMS_APPLICATION := .tools/driver-$(KAFKA)/StreamsCount.class
 CONNECTOR := .tools/driver-$(KAFKA)/CountingSource.class
@@ -48,7 +49,7 @@ help: ## this list
 
 setup: .venv/.installed ## a locked environment in .venv, with .venv/bin/moldau ready (needs Python 3.11 or newer)
 
-tools: .tools/.java .tools/.postgres $(DRIVER) $(OLD_DRIVER) $(TXN_DRIVER) $(TV1_DRIVER) $(STREAMS_APPLICATION) $(CONNECTOR) $(ZOOKEEPER_JARS)/.fetched $(CLASSES) $(REGISTRY)/.fetched $(MONGO_JARS)/.fetched $(ERA_JARS:=/.fetched) ## other people's servers and clients for the tests, in .tools (installs Java, Maven and PostgreSQL if it may)
+tools: .tools/.java .tools/.postgres $(DRIVER) $(OLD_DRIVER) $(TXN_DRIVER) $(COPY_DRIVER) $(TV1_DRIVER) $(STREAMS_APPLICATION) $(CONNECTOR) $(ZOOKEEPER_JARS)/.fetched $(CLASSES) $(REGISTRY)/.fetched $(MONGO_JARS)/.fetched $(ERA_JARS:=/.fetched) ## other people's servers and clients for the tests, in .tools (installs Java, Maven and PostgreSQL if it may)
 
 check: lint ## before each commit: lint, types, layers, and the quick tests that need nobody else's software: 90 s of CPU time
 	$(BIN)/pytest --own -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -88,7 +89,7 @@ format: setup ## let ruff format and mend what it can
 demo: setup ## three brokers, visits of a website, and a pipeline that counts them before your eyes: ends by itself
 	$(BIN)/python -m examples.demo
 
-bench: setup tools ## Moldau and Apache Kafka side by side, one broker and three, into docs/benchmarks.md (about 25 minutes)
+bench: setup tools ## Moldau and Apache Kafka side by side, one broker and three, into docs/benchmarks.md (about 30 minutes)
 	@met=0; $(BIN)/python -m bench.side_by_side --check $(ARGS) || met=1; $(BIN)/python -m bench.cluster --check $(ARGS) || met=1; exit $$met
 
 bench-pipelines: setup tools .tools/streams/.installed ## Spark reading Moldau and Apache Kafka, and other stream processors, into docs/benchmarks.md
@@ -170,6 +171,9 @@ $(OLD_DRIVER): tests/java/ClientDriver.java $(OLD_JARS)/.fetched
 	javac -nowarn -cp '$(OLD_JARS)/*' -d $(@D) $<
 
 $(TXN_DRIVER): tests/java/TransactionDriver.java $(JARS)/.fetched
+	javac -nowarn -cp '$(JARS)/*' -d $(@D) $<
+
+$(COPY_DRIVER): bench/TransactionalCopy.java $(JARS)/.fetched
 	javac -nowarn -cp '$(JARS)/*' -d $(@D) $<
 
 $(TV1_DRIVER): tests/java/TransactionDriver.java $(TV1_JARS)/.fetched

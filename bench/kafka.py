@@ -16,6 +16,7 @@ VERSION = "4.3.1"
 TOOLS = Path(__file__).parents[1] / ".tools"
 TOOL_TIMEOUT_S = 600.0
 CONSUMER_READS = 3
+COPIES = 2
 
 # What Kafka's own start script gives its broker.
 _BROKER_FLAGS = [
@@ -93,9 +94,13 @@ def create_topic(bootstrap: str, topic: str, partitions: int, replicas: int = 1,
     created.result()
 
 
-def produce(bootstrap: str, topic: str, count: int, size: int, properties: tuple[str, ...]) -> float:
-    """Kafka's ProducerPerformance as fast as it goes: records per second."""
-    load = ("--topic", topic, "--num-records", str(count), "--record-size", str(size), "--throughput", "-1")
+def produce(
+    bootstrap: str, topic: str, count: int, size: int, properties: tuple[str, ...], transaction_ms: int = 0
+) -> float:
+    """Kafka's ProducerPerformance as fast as it goes, in transactions that long if so: records per second."""
+    load = ["--topic", topic, "--num-records", str(count), "--record-size", str(size), "--throughput", "-1"]
+    if transaction_ms:
+        load += ["--transactional-id", topic, "--transaction-duration-ms", str(transaction_ms)]
     settings = ("--producer-props", f"bootstrap.servers={bootstrap}", *properties)
     output = java("org.apache.kafka.tools.ProducerPerformance", *load, *settings)
     *_, last = re.findall(rf"^{count} records sent, ([\d.]+) records/sec", output, re.MULTILINE) or [""]
@@ -104,17 +109,32 @@ def produce(bootstrap: str, topic: str, count: int, size: int, properties: tuple
     return float(last)
 
 
-def consume(bootstrap: str, topic: str, count: int) -> float:
+def consume(bootstrap: str, topic: str, count: int, *properties: str) -> float:
     """The Java consumer over all partitions by `assign`, from the beginning: records per second.
 
     It reads everything `CONSUMER_READS` times in one JVM and the last time counts: the first warms the client up.
     """
-    words = ("drain", topic, str(count), str(int(TOOL_TIMEOUT_S * 1000)), f"bootstrap.servers={bootstrap}")
+    timeout_ms = str(int(TOOL_TIMEOUT_S * 1000))
+    words = ("drain", topic, str(count), timeout_ms, f"bootstrap.servers={bootstrap}", *properties)
     output = java("ClientDriver", stdin=("\t".join(words) + "\n") * CONSUMER_READS)
     reads = re.findall(r"^(\d+)\t\d+\t(\d+)\nok$", output, re.MULTILINE)
     if len(reads) < CONSUMER_READS or any(int(records) < count for records, _ in reads):
         raise ToolFailed(f"the consumer on {bootstrap}: {output[-500:]}")
     records, nanoseconds = map(int, reads[-1])
+    return records / nanoseconds * 1e9
+
+
+def copy(bootstrap: str, source: str, target: str, count: int, per_transaction: int) -> float:
+    """Consume, transform, produce by the Java clients, so many records in each transaction: records per second.
+
+    It copies `COPIES` times in one JVM and the last time counts.
+    """
+    load = (source, target, str(count), str(per_transaction), str(COPIES))
+    output = java("TransactionalCopy", bootstrap, *load)
+    copies = re.findall(r"^(\d+) \d+ (\d+)$", output, re.MULTILINE)
+    if len(copies) < COPIES or any(int(records) != count for records, _ in copies):
+        raise ToolFailed(f"TransactionalCopy on {bootstrap}: {output[-500:]}")
+    records, nanoseconds = map(int, copies[-1])
     return records / nanoseconds * 1e9
 
 

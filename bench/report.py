@@ -11,11 +11,14 @@ from typing import NamedTuple
 THROUGHPUT_RATIO_MIN = 1.0
 CPU_RATIO_MAX = 0.5
 CPU_RATIO_MAX_BIG_BATCHES = 0.7
+CPU_RATIO_MAX_TRANSACTIONS = 0.6
+COMMITTED_CPU_RATIO_MAX = 1.1
 LATENCY_RATIO_MAX = 0.9
 START_RATIO_MAX = 0.1
 RESIDENT_MB_MAX = 100.0
 
 MOLDAU, KAFKA, DURABLE = "moldau", "kafka", "moldau group commit"
+PLAIN, COMMITTED = "consume 1 KiB of transactions", "consume 1 KiB of transactions, read_committed"
 PART = "side by side"
 
 
@@ -83,7 +86,7 @@ class Row(NamedTuple):
 
 def render(results: Results) -> tuple[str, list[str]]:
     """The tables, and the rows that missed their target."""
-    rows = _rows(results)
+    rows, committed = _rows(results), _committed(results)
     tables = [
         table("| | Moldau | Kafka | ratio | target | |", "|---|---:|---:|---:|---|---|", rows),
         table("| broker CPU seconds per GB | Moldau | Kafka |", "|---|---:|---:|", _cpu_per_gigabyte(results)),
@@ -92,8 +95,13 @@ def render(results: Results) -> tuple[str, list[str]]:
             "|---|---:|---:|",
             _group_commit(results),
         ),
+        table(
+            "| the price of read_committed | read_committed | read_uncommitted | ratio | target | |",
+            "|---|---:|---:|---:|---|---|",
+            committed,
+        ),
     ]
-    missed = [f"{row.name}: {row.ratio:.2f} ({row.target})" for row in rows if not row.is_met]
+    missed = [f"{row.name}: {row.ratio:.2f} ({row.target})" for row in (*rows, *committed) if not row.is_met]
     return "\n".join(tables), missed
 
 
@@ -157,6 +165,17 @@ def _group_commit(results: Results) -> list[str]:
             values = TIMED_VALUES if work in results.timed(True) else VALUES
             lines += [_line(f"{work}: {unit}", results.medians(work, value, DURABLE)) for unit, value in values]
     return lines
+
+
+def _committed(results: Results) -> list[Row]:
+    """What a broker takes for the same records when only committed ones are asked for."""
+    if COMMITTED not in results.samples or PLAIN not in results.samples:
+        return []
+    (ours, theirs), (ours_plain, theirs_plain) = (results.medians(work, _cpu_s) for work in (COMMITTED, PLAIN))
+    return [
+        at_most("Moldau: broker CPU s", (ours, ours_plain), COMMITTED_CPU_RATIO_MAX),
+        Row("Kafka: broker CPU s", theirs, theirs_plain, "", True),
+    ]
 
 
 def _line(name: str, both: tuple[float, float]) -> str:

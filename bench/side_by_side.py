@@ -3,6 +3,7 @@
 Every broker gets each piece of work in turn, forth and back, so twice a round, and the median counts. A round at a
 fifth of the size goes before and is thrown away: it warms the JVM up. Both brokers leave flushing to the system;
 beside them runs a Moldau with its default policy (group commit), so that its cost is seen. CPU is the broker's own.
+Transactions are of Kafka's own clients, too: copies in them, and what reading them costs that only sees committed ones.
 """
 
 import argparse
@@ -21,6 +22,9 @@ from bench.report import DURABLE, KAFKA, MOLDAU
 
 STARTS = 5
 WARM_UP = 0.2
+READ_100, READ_1024, READ_TRANSACTIONS = "read-100", "read-1024", "read-transactions"
+TRANSACTION_MS = 10
+"""How long a transaction is open in the topic that is read with and without `read_committed`."""
 
 
 class Work(NamedTuple):
@@ -33,6 +37,8 @@ class Work(NamedTuple):
     partitions: int = 6
     repeats: int = 1
     reads: str | None = None
+    copies: str | None = None
+    """A topic that is read beside the one that is written."""
     is_synced: bool = False
     cpu_ratio_max: float = report.CPU_RATIO_MAX
 
@@ -44,8 +50,18 @@ def _producing(size: int, *properties: str) -> Callable[[Server, str, int], repo
     return run
 
 
-def _consuming(server: Server, topic: str, count: int) -> report.Measured:
-    return report.Measured(kafka.consume(server.bootstrap, topic, count))
+def _consuming(*properties: str) -> Callable[[Server, str, int], report.Measured]:
+    def run(server: Server, topic: str, count: int) -> report.Measured:
+        return report.Measured(kafka.consume(server.bootstrap, topic, count, *properties))
+
+    return run
+
+
+def _copying(per_transaction: int) -> Callable[[Server, str, int], report.Measured]:
+    def run(server: Server, topic: str, count: int) -> report.Measured:
+        return report.Measured(kafka.copy(server.bootstrap, READ_1024, topic, count, per_transaction))
+
+    return run
 
 
 def _end_to_end(server: Server, topic: str, count: int) -> report.Measured:
@@ -72,9 +88,32 @@ WORK = (
         _producing(1024, "acks=all", "compression.type=lz4"),
         is_synced=True,
     ),
-    Work("consume 100 B", 3_000_000, 100, _consuming, repeats=kafka.CONSUMER_READS, reads="read-100"),
-    Work("consume 1 KiB", 1_000_000, 1024, _consuming, repeats=kafka.CONSUMER_READS, reads="read-1024"),
+    Work("consume 100 B", 3_000_000, 100, _consuming(), repeats=kafka.CONSUMER_READS, reads=READ_100),
+    Work("consume 1 KiB", 1_000_000, 1024, _consuming(), repeats=kafka.CONSUMER_READS, reads=READ_1024),
     Work("end to end, 100 B, acks=all", 5_000, 100, _end_to_end, partitions=1, is_synced=True),
+    *(
+        Work(
+            f"copy 1 KiB, {per_transaction:,} records a transaction",
+            records,
+            1024,
+            _copying(per_transaction),
+            repeats=kafka.COPIES,
+            copies=READ_1024,
+            cpu_ratio_max=report.CPU_RATIO_MAX_TRANSACTIONS,
+        )
+        for per_transaction, records in ((100, 25_000), (10_000, 100_000))
+    ),
+    *(
+        Work(
+            name,
+            500_000,
+            1024,
+            _consuming(f"isolation.level={level}"),
+            repeats=kafka.CONSUMER_READS,
+            reads=READ_TRANSACTIONS,
+        )
+        for name, level in ((report.PLAIN, "read_uncommitted"), (report.COMMITTED, "read_committed"))
+    ),
 )
 
 
@@ -125,7 +164,7 @@ def _is_changed(options: argparse.Namespace, name: str) -> bool:
 
 def _servers(options: argparse.Namespace) -> Iterator[Server]:
     """Started one by one, so that each is stopped even if the next does not come up."""
-    yield _start_moldau(options, MOLDAU, "--override log.flush.policy=os")
+    yield _start_moldau(options, MOLDAU, "--override log.flush.policy=os --override group.initial.rebalance.delay.ms=0")
     yield kafka.start_kafka()
     yield _start_moldau(options, DURABLE, "")
 
@@ -164,10 +203,18 @@ def _measure(
 
 def _fill(server: Server, work: Sequence[Work], scale: float) -> None:
     """The topics that are read; the group-commit broker reads nothing, its policy is about writing."""
+    if server.name == DURABLE:
+        return
+    topics: dict[str, Work] = {}
     for one in work:
-        if one.reads is not None and server.name != DURABLE:
-            kafka.create_topic(server.bootstrap, one.reads, one.partitions)
-            kafka.produce(server.bootstrap, one.reads, _scaled(one, scale), one.size, ("acks=1", "batch.size=131072"))
+        topic = one.reads or one.copies
+        if topic is not None and (topic not in topics or topics[topic].records < one.records):
+            topics[topic] = one
+    for topic, one in topics.items():
+        kafka.create_topic(server.bootstrap, topic, one.partitions)
+        acks, transaction_ms = ("acks=all", TRANSACTION_MS) if topic == READ_TRANSACTIONS else ("acks=1", 0)
+        settings = (acks, "batch.size=131072")
+        kafka.produce(server.bootstrap, topic, _scaled(one, scale), one.size, settings, transaction_ms)
 
 
 def _round(servers: Sequence[Server], work: Sequence[Work], scale: float, results: report.Results) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.report import DURABLE, KAFKA, MOLDAU, Measured, Results, Sample, render, write
+from bench.report import COMMITTED, DURABLE, KAFKA, MOLDAU, PLAIN, Measured, Results, Sample, render, write
 
 GOOD = {
     "per_s": (100.0, 100.0),
@@ -82,3 +82,14 @@ def test_only_the_part_between_the_markers_is_replaced(tmp_path: Path) -> None:
     assert text.endswith("\nwords after\n")
     assert "second table" in text
     assert "first table" not in text
+
+
+@pytest.mark.parametrize(("committed_s", "is_missed"), [(1.1, False), (1.2, True)])
+def test_read_committed_may_take_a_tenth_more_than_a_plain_fetch(committed_s: float, is_missed: bool) -> None:
+    made = results()
+    for work, cpu_s in ((PLAIN, 1.0), (COMMITTED, committed_s)):
+        made.add(work, MOLDAU, Sample(Measured(1.0), cpu_s, 1.0), 0.5)
+        made.add(work, KAFKA, Sample(Measured(1.0), 9.0, 1.0), 0.5)
+    text, missed = render(made)
+    assert [line.startswith("Moldau: broker CPU s: 1.20") for line in missed] == [True] * is_missed
+    assert "| Kafka: broker CPU s | 9.00 | 9.00 | 1.00 |  |  |" in text
