@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from moldau.core import broker_config
 from moldau.core.broker_config import BROKER_KEYS, RETENTION_MS, ROLL_MS, BrokerConfig, validate_dynamic
 from moldau.core.config import ConfigError, UpdateMode, parse_value
 from moldau.core.listeners import Listener
@@ -233,3 +234,22 @@ def test_what_cannot_change_at_run_time_is_refused(name: str, value: str, for_on
 
 def test_unknown_properties_can_be_set_at_run_time() -> None:
     validate_dynamic({"foo.bar": "3", "log.retention.ms": "3"}, for_one_broker=True)
+
+
+def test_the_listener_of_brokers_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+
+    def protocols(text: str) -> dict[str, str]:
+        parsed.append(text)
+        return {"INSIDE": "PLAINTEXT"}
+
+    monkeypatch.setattr(broker_config, "parse_protocol_map", protocols)
+    config = BrokerConfig({"listeners": "INSIDE://:1"})
+    assert [config.inter_broker_listener for _ in range(3)] == ["INSIDE"] * 3
+    assert len(parsed) == 1
+
+
+def test_the_listener_of_brokers_follows_a_new_configuration() -> None:
+    config = BrokerConfig({"inter.broker.listener.name": "first"})
+    assert config.inter_broker_listener == "FIRST"
+    assert config.with_dynamic({"inter.broker.listener.name": "second"}, {}).inter_broker_listener == "SECOND"

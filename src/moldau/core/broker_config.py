@@ -38,7 +38,7 @@ def broker_key(name: str) -> ConfigKey | None:
 class BrokerConfig:
     """Typed values by Kafka's property names, immutable; a name that is not in BROKER_KEYS is a mistake of ours."""
 
-    __slots__ = ("_values", "dynamic_broker", "dynamic_default", "static")
+    __slots__ = ("_inter_broker_listener", "_values", "dynamic_broker", "dynamic_default", "static")
 
     def __init__(
         self,
@@ -50,6 +50,7 @@ class BrokerConfig:
         self.dynamic_default = dict(dynamic_default or {})
         self.dynamic_broker = dict(dynamic_broker or {})
         self._values: dict[str, Value | None] = {}
+        self._inter_broker_listener: str | None = None
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> tuple["BrokerConfig", list[str]]:
@@ -169,13 +170,19 @@ class BrokerConfig:
 
     @property
     def inter_broker_listener(self) -> str:
-        """The name of the listener that other brokers use."""
+        """The name of the listener that other brokers use, worked out once: each transaction asks for it four times."""
+        if self._inter_broker_listener is None:
+            self._inter_broker_listener = self._find_inter_broker_listener()
+        return self._inter_broker_listener
+
+    def _find_inter_broker_listener(self) -> str:
         named = self.optional_string("inter.broker.listener.name")
         if named:
             return named.upper()
         wanted = self.string("security.inter.broker.protocol")
-        fitting = [listener.name for listener in self.listeners if listener.security == wanted]
-        return fitting[0] if fitting else self.listeners[0].name
+        listeners = self.listeners
+        fitting = [listener.name for listener in listeners if listener.security == wanted]
+        return fitting[0] if fitting else listeners[0].name
 
     def _protocols(self) -> dict[str, str]:
         return parse_protocol_map(self.string("listener.security.protocol.map"))
