@@ -35,7 +35,9 @@ BELOW_BROKER = (
 
 FUNCTION_LINES_MAX = 65
 """A docstring is not counted."""
-LONGER_FUNCTIONS: dict[str, int] = {}
+LONGER_FUNCTIONS: dict[str, int] = {
+    "plain_append.append_plain": 70,  # nearly every batch: to hand its numbers on cost 0.1 us of 3
+}
 """By file and name. May shrink, and then leave."""
 FILE_LINES_MAX = 660
 LARGER_FILES: dict[str, int] = {}

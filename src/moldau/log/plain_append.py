@@ -4,10 +4,36 @@ The law: it leaves the log, its last segment and its producers as that would, or
 insides because a call for each would cost a tenth of an append; nobody outside of this package does.
 """
 
+from struct import Struct
+
 from moldau.log.log import Log
 from moldau.log.producers import KEPT_BEFORE_MAX, LAST_SEQUENCE, NO_OFFSET
 from moldau.log.segment import UNSETTLED_MAX
-from moldau.records.batch import BODY_START, SEQUENCE_MASK, stamp, stamp_into
+from moldau.records.batch import (
+    BATCH_HEADER_BYTES,
+    BODY_START,
+    CODEC_MASK,
+    CRC_START,
+    LOG_OVERHEAD,
+    MAGIC_V2,
+    SEQUENCE_MASK,
+    TRANSACTIONAL_FLAG,
+    stamp,
+    stamp_into,
+)
+from moldau.records.compression import Codec
+from moldau.records.crc import crc32c
+from moldau.records.validate import COMPRESSED_RECORDS_MAX, RECORD_BYTES_MIN
+
+_PLAIN_ATTRIBUTES_MAX = int(Codec.ZSTD)
+"""A codec, and nothing else: no transaction, no marker, the producer's own time."""
+
+_OF_TRANSACTIONS = range(TRANSACTIONAL_FLAG, TRANSACTIONAL_FLAG + Codec.ZSTD + 1)
+"""The same of a transaction."""
+
+_unpack_header = Struct(">qi4xBIHIqqqhii").unpack_from
+"""Header of a batch without the leader epoch. Fields that must not be negative are read as unsigned: a negative one is
+too large."""
 
 
 def append_plain(
@@ -15,36 +41,45 @@ def append_plain(
     frame: memoryview,
     start: int,
     stop: int,
-    length: int,
     leader_epoch: int,
-    delta: int,
-    timestamp: int,
-    producer_id: int,
-    producer_epoch: int,
-    sequence: int,
-    is_transactional: bool,
+    before_max_ms: int,
+    after_max_ms: int,
     now_ms: int,
 ) -> int | None:
     """Append the batch that is `frame[start:stop]`, as a leader, and return its offset; None: nothing was done, as
-    the segment has no room for sure, or the batch is not the next one of a producer that is known, or it is of a
-    transaction that is not open here.
+    something about the batch is not plain, the segment has no room for sure, or the batch is not the next one of a
+    producer that is known, or is of a transaction that is not open here.
 
-    The rest of the parameters are the leader's and those of the batch's header. A frame that can be written to gets
-    the offset in its place.
+    There are bytes for a header. Its times must be between `before_max_ms` before and `after_max_ms` after `now_ms`. A
+    frame that can be written to gets the offset in its place. Raises ApiError if the disk does not take it.
     """
+    (
+        sent_offset, length, magic, crc, attributes, delta, base_timestamp, timestamp,
+        producer_id, producer_epoch, sequence, count,
+    ) = _unpack_header(frame, start)  # fmt: skip  # the order of the bytes
     segment, base_offset, size = log.segments.active, log.log_end_offset, stop - start
     file, last_offset = segment.open_file, base_offset + delta
     config, size_max, offset_max, timestamp_max = segment.room
     if (
         file is None
+        or length + LOG_OVERHEAD != size
+        or magic != MAGIC_V2
+        or sent_offset
+        or delta + 1 != count
+        or count
+        > (COMPRESSED_RECORDS_MAX if attributes & CODEC_MASK else (size - BATCH_HEADER_BYTES) // RECORD_BYTES_MIN)
+        or (attributes > _PLAIN_ATTRIBUTES_MAX and attributes not in _OF_TRANSACTIONS)
+        or timestamp - now_ms > after_max_ms
+        or now_ms - base_timestamp > before_max_ms
         or config is not log.config
         or segment.size + size > size_max
         or last_offset > offset_max
         or timestamp > timestamp_max
         or log.failure is not None
+        or crc32c(frame[start + CRC_START : stop]) != crc
     ):
         return None
-    entry = None
+    entry, is_transactional = None, attributes > _PLAIN_ATTRIBUTES_MAX
     if producer_id >= 0:
         entry = log.producers.by_id.get(producer_id)
         if entry is None or entry.epoch != producer_epoch:

@@ -4,42 +4,22 @@ batch of a transaction that is open in the partition is as plain as one of none.
 The law: it leaves log and partition as `Partition.append` would, or does not touch them. What is not plain is not
 refused here either: whoever asks goes the long way then, which knows why. It is few functions because nearly every
 batch comes this way, and half of what an append cost were the calls between small ones. A lane is a part of its
-partition: it knows the partition's rules and its high watermark, and nothing of the log, whose segments and producers
-are the business of `log/plain_append.py`.
+partition: it knows the partition's rules and its high watermark, and nothing of the batch and the log, whose segments
+and producers are the business of `log/plain_append.py`.
 """
 
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from moldau.log.plain_append import append_plain
-from moldau.records.batch import (
-    BATCH_HEADER_BYTES,
-    CODEC_MASK,
-    CRC_START,
-    LOG_OVERHEAD,
-    MAGIC_V2,
-    TRANSACTIONAL_FLAG,
-)
-from moldau.records.compression import Codec
-from moldau.records.crc import crc32c
-from moldau.records.validate import COMPRESSED_RECORDS_MAX, RECORD_BYTES_MIN, AppendRules
+from moldau.records.batch import BATCH_HEADER_BYTES
+from moldau.records.validate import AppendRules
 
 if TYPE_CHECKING:
     from moldau.replication.partition import Partition
 
-_PLAIN_ATTRIBUTES_MAX = int(Codec.ZSTD)
-"""A codec, and nothing else: no transaction, no marker, the producer's own time."""
-
-_OF_TRANSACTIONS = range(TRANSACTIONAL_FLAG, TRANSACTIONAL_FLAG + Codec.ZSTD + 1)
-"""The same of a transaction."""
-
 CHECK_BITS = 10
 """Bits of an offset between two checks of the invariants: each batch that passes another multiple of 1,024 is followed
 by one. With 64, and batches of sixteen records, the checks were 2 % of an append."""
-
-_unpack_header = Struct(">qi4xBIHIqqqhii").unpack_from
-"""Header of a batch without the leader epoch. Fields that must not be negative are read as unsigned: a negative one is
-too large."""
 
 
 class Lane:
@@ -79,30 +59,13 @@ class Lane:
         size = stop - start
         if not BATCH_HEADER_BYTES <= size <= self._bytes_max:
             return None
-        (
-            sent_offset, length, magic, crc, attributes, delta, base_timestamp, timestamp,
-            producer_id, producer_epoch, sequence, count,
-        ) = _unpack_header(frame, start)  # fmt: skip  # the order of the bytes
-        if (
-            length + LOG_OVERHEAD != size
-            or magic != MAGIC_V2
-            or sent_offset
-            or delta + 1 != count
-            or count
-            > (COMPRESSED_RECORDS_MAX if attributes & CODEC_MASK else (size - BATCH_HEADER_BYTES) // RECORD_BYTES_MIN)
-            or (attributes > _PLAIN_ATTRIBUTES_MAX and attributes not in _OF_TRANSACTIONS)
-            or timestamp - now_ms > self._after_max_ms
-            or now_ms - base_timestamp > self._before_max_ms
-            or crc32c(frame[start + CRC_START : stop]) != crc
-        ):
-            return None
+        log, partition = self.log, self.partition
         base_offset = append_plain(
-            self.log, frame, start, stop, length, self._leader_epoch, delta, timestamp,
-            producer_id, producer_epoch, sequence, attributes > _PLAIN_ATTRIBUTES_MAX, now_ms,
-        )  # fmt: skip  # that of the signature
+            log, frame, start, stop, self._leader_epoch, self._before_max_ms, self._after_max_ms, now_ms
+        )
         if base_offset is None:
             return None
-        partition, end = self.partition, base_offset + delta + 1
+        end = log.log_end_offset
         if not partition.sole:
             partition.replicated_append(end, size)
         elif partition.waiters or partition.high_watermark > base_offset:  # the latter must not be, and is told there
