@@ -46,6 +46,8 @@ class Questions:
         request = ListTransactionsRequest(state_filters=OPEN)
         for address in self._addresses:
             try:
+                with suppress(Unanswered):  # the connection may be one to the broker before its restart
+                    self._wire.ask(address, METADATA_VERSION, MetadataRequest(topics=[]), MetadataResponse)
                 answer = self._wire.ask(address, LIST_TRANSACTIONS_VERSION, request, ListTransactionsResponse)
             except (Refused, Unanswered) as error:
                 found.append(f"{address}: {error}")

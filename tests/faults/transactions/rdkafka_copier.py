@@ -1,8 +1,13 @@
 """A copier that is a program with librdkafka, which speaks transaction version 1; a process as `copier` is one.
 
-python -m tests.faults.transactions.rdkafka_copier NAME INCARNATION VERSION SEED PARTITIONS BOOTSTRAP
+    python -m tests.faults.transactions.rdkafka_copier NAME INCARNATION VERSION SEED PARTITIONS BOOTSTRAP
+
+A call that comes to no end ends the process, as whoever runs such a program must see to: librdkafka 2.16 remembers the
+coordinator of a group while it drops the broker, which restarts, from its metadata. `send_offsets_to_transaction` then
+waits for a connection that nobody opens, whatever its timeout is (librdkafka issues 5511 and 5456).
 """
 
+import faulthandler
 import random
 import sys
 import time
@@ -19,9 +24,10 @@ from tests.faults.transactions.copier import (
     say,
 )
 from tests.faults.transactions.records import INPUT, Copy, read_input, target_of
-from tests.faults.workload import IMPATIENT
+from tests.faults.workload import IMPATIENT, RETRIED
 
 CALL_S = 10.0
+HANGS_S = 15.0
 READ_S = 0.2
 RECORDS_MAX = 300
 
@@ -74,7 +80,7 @@ class RdkafkaCopier:
             say("ready")
             asked = [TopicPartition(INPUT, each) for each in self._partitions]
             found = self._do(self._consumer.committed, asked, CALL_S)
-            self._positions = {each.partition: max(0, each.offset) for each in found}
+            self._positions = {each.partition: self._position(each) for each in found}
             self._go_to_positions()
             while True:
                 self._copy_some()
@@ -82,15 +88,22 @@ class RdkafkaCopier:
             say(f"fenced - {error}")
             return FENCED_EXIT
 
+    def _position(self, committed: TopicPartition) -> int:
+        if committed.error is not None:
+            raise FatalError(f"committed offset of {committed.partition}: {committed.error}")
+        return max(0, committed.offset)
+
     def _go_to_positions(self) -> None:
         self._consumer.assign([TopicPartition(INPUT, each, at) for each, at in self._positions.items()])
 
     def _copy_some(self) -> None:
         read: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
         for message in self._consumer.consume(self._chance.randint(1, RECORDS_MAX), READ_S):
-            partition, offset = message.partition(), message.offset()
-            if message.error() is None and partition is not None and offset is not None:
+            partition, offset, error = message.partition(), message.offset(), message.error()
+            if error is None and partition is not None and offset is not None:
                 read[partition].append((offset, message.value() or b""))
+            elif error is not None and error.code() not in RETRIED:
+                say(f"refused - {partition}@{offset}: {error}")
         if not read:
             return
         self._number += 1
@@ -139,6 +152,7 @@ class RdkafkaCopier:
     def _do(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Call until the result is known."""
         while True:
+            faulthandler.dump_traceback_later(HANGS_S, exit=True)
             try:
                 return call(*arguments)
             except BufferError:
@@ -151,6 +165,8 @@ class RdkafkaCopier:
                     raise AbortableError(str(error)) from raised
                 say(f"again {getattr(call, '__name__', '')} {error}")
                 time.sleep(READ_S)
+            finally:
+                faulthandler.cancel_dump_traceback_later()
 
 
 def main() -> int:
