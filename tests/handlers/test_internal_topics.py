@@ -6,7 +6,10 @@ from moldau.core.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest
 from moldau.protocol.messages.k19_create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from moldau.protocol.messages.k22_init_producer_id import InitProducerIdRequest
+from moldau.protocol.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tests.handlers.conftest import World
 
 NOT_SERVED = ("__share_group_state",)
@@ -87,3 +90,37 @@ def test_the_topic_of_the_transactions_is_made_as_its_coordinator_does_whoever_a
     made = world.image.topics[TRANSACTIONS_TOPIC]
     assert len(made.partitions) == 2
     assert (made.configs["cleanup.policy"], made.configs["segment.bytes"]) == ("compact", "1048576")
+
+
+COORDINATED = pytest.mark.parametrize(("kind", "name"), [(0, OFFSETS_TOPIC), (1, TRANSACTIONS_TOPIC)])
+
+
+@COORDINATED
+def test_the_number_of_partitions_of_a_coordinators_topic_cannot_be_changed(world: World, kind: int, name: str) -> None:
+    assert world.ask(FindCoordinatorRequest(key="x", key_type=kind), 3).error_code == 0
+    made = world.image.topics[name]
+    for validate_only in (True, False):
+        topic = CreatePartitionsTopic(name=name, count=len(made.partitions) + 1, assignments=None)
+        (result,) = world.ask(CreatePartitionsRequest(topics=[topic], validate_only=validate_only)).results
+        assert result.error_code == ErrorCode.INVALID_PARTITIONS
+    assert world.image.topics[name] is made
+
+
+@COORDINATED
+def test_a_coordinator_stops_when_its_topic_has_got_partitions_from_elsewhere(
+    world: World, kind: int, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As tools of old write them into ZooKeeper: ids would be looked for where they are not."""
+    assert world.ask(FindCoordinatorRequest(key="x", key_type=kind), 3).error_code == 0
+    count = len(world.image.topics[name].partitions)
+    world.run(world.metadata.add_partitions(name, [[1]]))
+    found = world.ask(FindCoordinatorRequest(key="x", key_type=kind), 3)
+    assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert f"{count} to {count + 1} partitions" in found.error_message
+    request = (
+        InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+        if kind
+        else HeartbeatRequest(group_id="x", member_id="m", generation_id=1)
+    )
+    assert world.ask(request).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert f"coordinator stopped: {name} went from" in caplog.text

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from moldau.broker.parts import Parts
 from moldau.broker.shard_runtime import ShardRuntime, State
-from moldau.cluster.image import ClusterImage
+from moldau.cluster.image import ClusterImage, TopicImage
 from moldau.cluster.placement import place_new_topic
 from moldau.coordinators.key_partition import partition_of
 from moldau.coordinators.outcome import Decision
@@ -49,6 +49,8 @@ class Coordinator(Generic[S]):
         self._settings_of = settings
         self._make_shard = make_shard
         self._settings_made = (parts.config, settings(parts.config))
+        self._count_changed: str | None = None
+        """Says that the topic has another number of partitions than when this broker began to coordinate."""
         self._shards: dict[int, ShardRuntime[S]] = {}
         self._to_load: deque[ShardRuntime[S]] = deque()
         self._loading: asyncio.Task[None] | None = None
@@ -116,6 +118,7 @@ class Coordinator(Generic[S]):
     async def coordinator_of(self, key: str) -> int:
         """The id of the broker that coordinates the key; makes the coordinator's topic where it is missing."""
         await self.ensure_topic()
+        self._check_count()
         topic = self._parts.metadata.image.topics[self._topic]
         return topic.partitions[partition_of(key, len(topic.partitions))].leader
 
@@ -148,7 +151,12 @@ class Coordinator(Generic[S]):
             self._settings_made = (config, settings)
         return settings
 
+    def _check_count(self) -> None:
+        if self._count_changed is not None:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, self._count_changed)
+
     def _shard_of(self, key: str) -> ShardRuntime[S]:
+        self._check_count()
         topic = self._parts.metadata.image.topics.get(self._topic)
         shard = None if topic is None else self._shards.get(partition_of(key, len(topic.partitions)))
         if shard is None:
@@ -161,7 +169,9 @@ class Coordinator(Generic[S]):
         """Called after the partitions themselves have followed the image."""
         if old.topics is new.topics:
             return
-        if old.topics.get(self._topic) is not new.topics.get(self._topic):
+        before, now = old.topics.get(self._topic), new.topics.get(self._topic)
+        if before is not now:
+            self._compare_counts(before, now)
             self._take_over(new)
         deleted = {
             name: topic.topic_id
@@ -172,9 +182,19 @@ class Coordinator(Generic[S]):
             for each in self._active_shards():
                 each.apply_in_parts(each.shard.topics_deleted(deleted))
 
+    def _compare_counts(self, before: TopicImage | None, now: TopicImage | None) -> None:
+        """Coordinate nothing more once the topic has got more partitions: most keys would belong to another one, where
+        nothing is known of them. Kafka goes on with the old number, until some broker starts and takes the new one."""
+        if before is None or now is None or before.topic_id != now.topic_id:
+            self._count_changed = None
+        elif len(before.partitions) != len(now.partitions):
+            counts = f"{len(before.partitions)} to {len(now.partitions)} partitions"
+            self._count_changed = f"{self._topic} went from {counts}: its keys have other partitions now"
+            log.error("coordinator stopped: %s", self._count_changed)
+
     def _take_over(self, image: ClusterImage) -> None:
         """Close the shards that are ours no more, start those that became ours."""
-        topic = image.topics.get(self._topic)
+        topic = None if self._count_changed is not None else image.topics.get(self._topic)
         led = {each.topic_partition.partition: each for each in self._parts.replicas.of_topic(self._topic)}
         states = () if topic is None else topic.partitions
         ours = {index for index, state in enumerate(states) if state.leader == self._parts.broker_id}

@@ -4,11 +4,15 @@ Brings topics to a higher number of partitions, placed by the broker or by an as
 partition. A count that is no increase is INVALID_PARTITIONS, a topic that comes twice INVALID_REQUEST, more than
 10,000 new partitions in one request POLICY_VIOLATION, a topic that is being reassigned REASSIGNMENT_IN_PROGRESS.
 `validate_only` checks and changes nothing.
+
+Internal topics keep their number, INVALID_PARTITIONS: a group or a transactional id would belong to another partition
+from then on, where nothing is known of it. Kafka 4.3.1 adds the partitions.
 """
 
 from collections.abc import Sequence
 
 from moldau.cluster.placement import PARTITIONS_PER_REQUEST_MAX, place_new_partitions
+from moldau.core.internal_topics import INTERNAL_TOPICS
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k37_create_partitions import (
     CreatePartitionsAssignment,
@@ -65,6 +69,8 @@ async def _add(asked: CreatePartitionsTopic, services: Services, validate_only: 
     topic = image.topics.get(asked.name)
     if topic is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name!r}")
+    if asked.name in INTERNAL_TOPICS:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"the number of partitions of {asked.name!r} cannot be changed")
     assignment = place_new_partitions(
         image.brokers,
         topic.partitions,
