@@ -26,6 +26,7 @@ DRIVER := .tools/driver-$(KAFKA)/ClientDriver.class
 OLD_DRIVER := .tools/driver-$(OLD_KAFKA)/ClientDriver.class
 TXN_DRIVER := .tools/driver-$(KAFKA)/TransactionDriver.class
 COPY_DRIVER := .tools/driver-$(KAFKA)/TransactionalCopy.class
+TXN_COPIER := .tools/driver-$(KAFKA)/TransactionCopier.class
 TV1_DRIVER := .tools/driver-$(TV1_KAFKA)/TransactionDriver.class
 STREAMS_APPLICATION := .tools/driver-$(KAFKA)/StreamsCount.class
 CONNECTOR := .tools/driver-$(KAFKA)/CountingSource.class
@@ -49,7 +50,7 @@ help: ## this list
 
 setup: .venv/.installed ## a locked environment in .venv, with .venv/bin/moldau ready (needs Python 3.11 or newer)
 
-tools: .tools/.java .tools/.postgres $(DRIVER) $(OLD_DRIVER) $(TXN_DRIVER) $(COPY_DRIVER) $(TV1_DRIVER) $(STREAMS_APPLICATION) $(CONNECTOR) $(ZOOKEEPER_JARS)/.fetched $(CLASSES) $(REGISTRY)/.fetched $(MONGO_JARS)/.fetched $(ERA_JARS:=/.fetched) ## other people's servers and clients for the tests, in .tools (installs Java, Maven and PostgreSQL if it may)
+tools: .tools/.java .tools/.postgres $(DRIVER) $(OLD_DRIVER) $(TXN_DRIVER) $(TXN_COPIER) $(COPY_DRIVER) $(TV1_DRIVER) $(STREAMS_APPLICATION) $(CONNECTOR) $(ZOOKEEPER_JARS)/.fetched $(CLASSES) $(REGISTRY)/.fetched $(MONGO_JARS)/.fetched $(ERA_JARS:=/.fetched) ## other people's servers and clients for the tests, in .tools (installs Java, Maven and PostgreSQL if it may)
 
 check: lint ## before each commit: lint, types, layers, and the quick tests that need nobody else's software: 90 s of CPU time
 	$(BIN)/pytest --own -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -66,6 +67,7 @@ faults: setup tools ## half an hour of faults against three brokers, as long aga
 	$(if $(COPIES),,$(BIN)/python -m tests.faults.schedule --keep build/faults $(or $(ARGS),--minutes 30))
 	$(if $(ARGS),,$(BIN)/python -m tests.faults.transactions.schedule --keep build/faults $(or $(COPIES),--minutes 30))
 	$(if $(ARGS)$(COPIES),,$(BIN)/python -m tests.faults.schedule --keep build/faults --minutes 10 --zookeeper)
+	$(if $(ARGS)$(COPIES),,$(BIN)/python -m tests.faults.transactions.schedule --keep build/faults --minutes 5 --zookeeper)
 	$(if $(ARGS)$(COPIES),,MOLDAU_LEDGER_RECORDS=300000 MOLDAU_LEDGER_KILLS=3 $(BIN)/pytest -s tests/pipelines/test_exactly_once.py tests/pipelines/test_exactly_once_topic.py)
 
 power-cuts: setup ## a hundred power cuts of three brokers under load, and twenty after which one disk is empty (ARGS='--seed N' makes the same choices again)
@@ -170,7 +172,7 @@ $(DRIVER): tests/java/ClientDriver.java $(JARS)/.fetched
 $(OLD_DRIVER): tests/java/ClientDriver.java $(OLD_JARS)/.fetched
 	javac -nowarn -cp '$(OLD_JARS)/*' -d $(@D) $<
 
-$(TXN_DRIVER): tests/java/TransactionDriver.java $(JARS)/.fetched
+$(TXN_DRIVER) $(TXN_COPIER): .tools/driver-$(KAFKA)/%.class: tests/java/%.java $(JARS)/.fetched
 	javac -nowarn -cp '$(JARS)/*' -d $(@D) $<
 
 $(COPY_DRIVER): bench/TransactionalCopy.java $(JARS)/.fetched

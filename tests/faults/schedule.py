@@ -66,9 +66,9 @@ class Schedule:
         self.seed = seed
         self._chance = random.Random(seed)
         self._links = Links()
-        zookeeper = _through_links(ensemble, self._links) if ensemble is not None else None
+        zookeeper = through_links(ensemble, self._links) if ensemble is not None else None
         self._cluster = ClusterOfProcesses(directory, BROKERS, PROPERTIES, zookeeper=zookeeper, links=self._links)
-        direct = None if zookeeper is None or ensemble is None else ensemble.connect + _chroot(zookeeper[1])
+        direct = None if zookeeper is None or ensemble is None else ensemble.connect + chroot_of(zookeeper[1])
         self._watcher: StateWatcher = watcher_of(self._cluster.store_path, direct, 10_000)
         self._has_ensemble = ensemble is not None
         self._waits: list[Wait] = []
@@ -287,14 +287,15 @@ def _seen(members: Sequence[Member]) -> list[Kept]:
     return [record for member in members for record in list(member.seen)]
 
 
-def _through_links(ensemble: Ensemble, links: Links) -> dict[int, str]:
+def through_links(ensemble: Ensemble, links: Links) -> dict[int, str]:
     """`zookeeper.connect` of each broker, over proxies of its own."""
     chroot = f"/faults-{uuid4().hex[:8]}"
     links.point(STORE, ensemble.members[0].port)
     return {number: f"127.0.0.1:{links.open(STORE, source=str(number))}{chroot}" for number in range(1, BROKERS + 1)}
 
 
-def _chroot(connect: str) -> str:
+def chroot_of(connect: str) -> str:
+    """Path of our nodes in the ensemble."""
     return connect[connect.index("/") :]
 
 

@@ -14,27 +14,38 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from tests.clients.java_client import NEWEST, SHARED, classpath_of
 from tests.faults.transactions.copier import TRANSACTION_TIMEOUT_MS
 from tests.faults.workload import Client
 
-BY_HAND, RDKAFKA = "tests.faults.transactions.copier", "tests.faults.transactions.rdkafka_copier"
+BY_HAND, RDKAFKA, RDKAFKA_MEMBER = (
+    (sys.executable, "-m", f"tests.faults.transactions.{module}")
+    for module in ("copier", "rdkafka_copier", "rdkafka_member")
+)
 LOOK_S = 0.05
 LATE_INIT_S = 20.0
 """So long may an InitProducerId that was not answered still reach a broker that hung, and fence whoever asked next."""
+
+
+def java_member() -> tuple[str, ...]:
+    """The command of a member of a group with Kafka's own client."""
+    program = "TransactionCopier"
+    return "java", "-Xmx128m", *SHARED, "-cp", classpath_of(f"kafka-{NEWEST}", program), program
 
 
 class Copier(Client):
     """One name: its living process, which is watched and started again."""
 
     def __init__(
-        self, name: str, module: str, version: int, partitions: Sequence[int], seed: int, bootstrap: str, logs: Path
+        self, name: str, command: Sequence[str], version: int, share: str, seed: int, bootstrap: str, logs: Path
     ) -> None:
+        """`share`: the partitions of the input that are its own, or the group that it is a member of."""
         super().__init__(name)
         self.version = version
         self.commits = 0
         self.fences = 0
-        self._module = module
-        self._partitions = ",".join(map(str, partitions))
+        self._command = command
+        self._share = share
         self._seed = seed
         self._bootstrap = bootstrap
         self._log = (logs / f"copier-{name}.log").open("a")
@@ -95,9 +106,9 @@ class Copier(Client):
 
     def _start_process(self) -> None:
         self._incarnation += 1
-        arguments = [self.name, str(self._incarnation), str(self.version), str(self._seed), self._partitions]
+        arguments = [self.name, str(self._incarnation), str(self.version), str(self._seed), self._share]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", self._module, *arguments, self._bootstrap],
+            [*self._command, *arguments, self._bootstrap],
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,

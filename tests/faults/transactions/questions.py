@@ -14,7 +14,7 @@ from moldau.protocol.messages.k02_list_offsets import (
 from moldau.protocol.messages.k03_metadata import MetadataRequest, MetadataResponse
 from moldau.protocol.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 from moldau.protocol.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
-from tests.faults.transactions.records import INPUT
+from tests.faults.transactions.records import partition_of
 from tests.faults.transactions.wire import GROUP, METADATA_VERSION, Refused, Unanswered, Wire
 
 LIST_OFFSETS_VERSION, OFFSET_FETCH_VERSION, LIST_TRANSACTIONS_VERSION = 5, 7, 0
@@ -82,9 +82,10 @@ class Questions:
 
         return self._or_none(ask)
 
-    def committed(self, group: str, partitions: Sequence[int]) -> dict[int, int]:
-        """Offsets of the input that a group has committed, by partition."""
-        topic = OffsetFetchRequestTopic(name=INPUT, partition_indexes=list(partitions))
+    def committed(self, group: str, sources: Sequence[int]) -> dict[int, int]:
+        """Offsets that a group has committed of sources, all of one topic."""
+        asked = {partition_of(each).partition: each for each in sources}
+        topic = OffsetFetchRequestTopic(name=partition_of(sources[0]).topic, partition_indexes=list(asked))
         request = OffsetFetchRequest(group_id=group, topics=[topic], require_stable=True)
 
         def ask() -> dict[int, int]:
@@ -92,7 +93,7 @@ class Questions:
             for code in (answer.error_code, *(each.error_code for each in answer.topics[0].partitions)):
                 if code:
                     raise Refused(code, group)
-            return {each.partition_index: each.committed_offset for each in answer.topics[0].partitions}
+            return {asked[each.partition_index]: each.committed_offset for each in answer.topics[0].partitions}
 
         return self._wire.patiently(ask)
 

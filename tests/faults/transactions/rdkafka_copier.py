@@ -12,7 +12,7 @@ import random
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -28,6 +28,8 @@ from tests.faults.workload import IMPATIENT, RETRIED
 
 CALL_S = 10.0
 HANGS_S = 15.0
+Read = dict[int, list[tuple[int, bytes]]]
+"""Offsets and values that were read, by partition."""
 READ_S = 0.2
 RECORDS_MAX = 300
 
@@ -41,12 +43,15 @@ class AbortableError(Exception):
 
 
 class RdkafkaCopier:
-    """The loop of KIP-447, with partitions of its own."""
+    """Reads, copies and commits; which partitions is up to those who are made from it."""
 
-    def __init__(self, name: str, incarnation: str, seed: int, partitions: Sequence[int], bootstrap: str) -> None:
+    topic: str
+
+    def __init__(
+        self, name: str, incarnation: str, seed: int, group: str, bootstrap: str, reading: Mapping[str, Any]
+    ) -> None:
         self._name = name
         self._incarnation = incarnation
-        self._partitions = partitions
         self._chance = random.Random(f"{seed} {name} {incarnation}")
         base: dict[str, Any] = {"bootstrap.servers": bootstrap, "client.id": f"v1-{name}", **IMPATIENT}
         self._producer = Producer(
@@ -62,15 +67,14 @@ class RdkafkaCopier:
         self._consumer = Consumer(
             {
                 **base,
-                "group.id": name,
+                "group.id": group,
                 "enable.auto.commit": False,
-                "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
                 "fetch.wait.max.ms": 50,
+                **reading,
             }
         )
         self._number = 0
-        self._positions: dict[int, int] = {}
 
     def run(self) -> int:
         """Copy until the producer is of no use; returns the exit code."""
@@ -78,26 +82,21 @@ class RdkafkaCopier:
             say("init")
             self._do(self._producer.init_transactions, CALL_S)
             say("ready")
-            asked = [TopicPartition(INPUT, each) for each in self._partitions]
-            found = self._do(self._consumer.committed, asked, CALL_S)
-            self._positions = {each.partition: self._position(each) for each in found}
-            self._go_to_positions()
+            self._begin_reading()
             while True:
                 self._copy_some()
         except FatalError as error:
             say(f"fenced - {error}")
             return FENCED_EXIT
 
-    def _position(self, committed: TopicPartition) -> int:
-        if committed.error is not None:
-            raise FatalError(f"committed offset of {committed.partition}: {committed.error}")
-        return max(0, committed.offset)
+    def _begin_reading(self) -> None:
+        raise NotImplementedError
 
-    def _go_to_positions(self) -> None:
-        self._consumer.assign([TopicPartition(INPUT, each, at) for each, at in self._positions.items()])
+    def _group_metadata(self) -> Any:
+        return self._consumer.consumer_group_metadata()
 
     def _copy_some(self) -> None:
-        read: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+        read: Read = defaultdict(list)
         for message in self._consumer.consume(self._chance.randint(1, RECORDS_MAX), READ_S):
             partition, offset, error = message.partition(), message.offset(), message.error()
             if error is None and partition is not None and offset is not None:
@@ -108,35 +107,31 @@ class RdkafkaCopier:
             return
         self._number += 1
         is_doomed = self._chance.random() < DOOMED
-        offsets = {source: found[-1][0] + 1 for source, found in read.items()}
         try:
-            self._transaction(read, offsets, is_doomed=is_doomed)
+            self._transaction(read, is_doomed=is_doomed)
         except AbortableError:
             self._abort()
+            for each, found in read.items():
+                self._do(self._consumer.seek, TopicPartition(self.topic, each, found[0][0]))
             return
-        self._positions |= offsets
         say(f"committed {self._number} {sum(map(len, read.values()))}")
 
-    def _transaction(
-        self, read: dict[int, list[tuple[int, bytes]]], offsets: dict[int, int], *, is_doomed: bool
-    ) -> None:
+    def _transaction(self, read: Read, *, is_doomed: bool) -> None:
         self._do(self._producer.begin_transaction)
         self._write(read, is_doomed=is_doomed)
         if is_doomed and self._chance.random() < 0.5:
             raise AbortableError
-        positions = [TopicPartition(INPUT, each, at) for each, at in offsets.items()]
-        self._do(
-            self._producer.send_offsets_to_transaction, positions, self._consumer.consumer_group_metadata(), CALL_S
-        )
+        offsets = [TopicPartition(self.topic, each, found[-1][0] + 1) for each, found in read.items()]
+        self._do(self._producer.send_offsets_to_transaction, offsets, self._group_metadata(), CALL_S)
         if is_doomed:
             raise AbortableError
         self._do(self._producer.commit_transaction, CALL_S)
 
-    def _write(self, read: dict[int, list[tuple[int, bytes]]], *, is_doomed: bool) -> None:
+    def _write(self, read: Read, *, is_doomed: bool) -> None:
         name = f"{self._name}.{self._incarnation}.{self._number}"
         by_target: dict[Any, list[tuple[int, int]]] = defaultdict(list)
-        for source, found in read.items():
-            by_target[target_of(source)] += [read_input(value) for _, value in found]
+        for source, number in (read_input(value) for found in read.values() for _, value in found):
+            by_target[target_of(source)].append((source, number))
         for target, copied in by_target.items():
             for at, (source, number) in enumerate(copied):
                 value = Copy(source, number, name, at, len(copied), is_doomed).encoded()
@@ -147,7 +142,6 @@ class RdkafkaCopier:
             self._do(self._producer.abort_transaction, CALL_S)
         except AbortableError as error:
             raise FatalError(str(error)) from error
-        self._go_to_positions()
 
     def _do(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Call until the result is known."""
@@ -159,7 +153,7 @@ class RdkafkaCopier:
                 self._producer.poll(READ_S)
             except KafkaException as raised:
                 error: KafkaError = raised.args[0]
-                if error.fatal() or error.code() == KafkaError._STATE:
+                if error.fatal() or error.code() in (KafkaError._STATE, KafkaError._FATAL):
                     raise FatalError(str(error)) from raised
                 if error.txn_requires_abort():
                     raise AbortableError(str(error)) from raised
@@ -169,9 +163,28 @@ class RdkafkaCopier:
                 faulthandler.cancel_dump_traceback_later()
 
 
+class RdkafkaOwner(RdkafkaCopier):
+    """Has partitions of the input for itself."""
+
+    topic = INPUT
+
+    def __init__(self, name: str, incarnation: str, seed: int, partitions: Sequence[int], bootstrap: str) -> None:
+        super().__init__(name, incarnation, seed, name, bootstrap, {"auto.offset.reset": "error"})
+        self._partitions = partitions
+
+    def _begin_reading(self) -> None:
+        asked = [TopicPartition(INPUT, each) for each in self._partitions]
+        found = self._do(self._consumer.committed, asked, CALL_S)
+        for each in found:
+            if each.error is not None:
+                raise FatalError(f"committed offset of {each.partition}: {each.error}")
+            each.offset = max(0, each.offset)
+        self._consumer.assign(found)
+
+
 def main() -> int:
     name, incarnation, _, seed, partitions, bootstrap = sys.argv[1:]
-    return RdkafkaCopier(name, incarnation, int(seed), [*map(int, partitions.split(","))], bootstrap).run()
+    return RdkafkaOwner(name, incarnation, int(seed), [*map(int, partitions.split(","))], bootstrap).run()
 
 
 if __name__ == "__main__":

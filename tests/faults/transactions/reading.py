@@ -21,7 +21,7 @@ from moldau.protocol.messages.k01_fetch import (
     FetchTopic,
 )
 from moldau.records.batch import Record, iter_records, read_end_txn_marker, split_batches
-from tests.faults.transactions.records import INPUT_PARTITIONS, OUTPUT, OUTPUT_PARTITIONS, read_copy
+from tests.faults.transactions.records import OUTPUT, OUTPUT_PARTITIONS, SOURCES, read_copy
 from tests.faults.transactions.wire import PASSING, Refused, Unanswered, Wire, sent_bytes
 from tests.faults.workload import IMPATIENT, RETRIED, Client
 
@@ -37,8 +37,8 @@ class Ledger:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.next = dict.fromkeys(range(INPUT_PARTITIONS), 0)
-        """Number of the input record that must come next, by input partition."""
+        self.next = dict.fromkeys(SOURCES, 0)
+        """Number of the input record that must come next, by source."""
         self.complaints: list[str] = []
         self._seen: dict[tuple[int, str], list[int]] = defaultdict(list)
         self._open: set[tuple[int, str]] = set()
@@ -91,6 +91,8 @@ class HandReader(Client):
         self._chance = random.Random(seed)
         self._wire = Wire(bootstrap, "reader", self._chance)
         self._positions = dict.fromkeys(range(OUTPUT_PARTITIONS), 0)
+        self._told: dict[tuple[int, int], int] = {}
+        """High watermark when the first batch of a transaction was told, by partition and producer id."""
 
     def _work(self) -> None:
         while not self._stopping.is_set():
@@ -124,6 +126,7 @@ class HandReader(Client):
         if result.error_code:
             raise Refused(result.error_code, f"Fetch of {OUTPUT}-{partition} at {at}")
         data, stable = sent_bytes(result.records), result.last_stable_offset
+        self._check_ends(partition, data, result.high_watermark)
         for record in committed_records(data, result.aborted_transactions or ()):
             if record.offset >= at:
                 self.ledger.take(partition, record.offset, record.value or b"")
@@ -131,6 +134,18 @@ class HandReader(Client):
                     self.complaints.append(f"{OUTPUT}-{partition}@{record.offset} is past the stable offset {stable}")
         for header, _ in split_batches(data, partial_end=True)[-1:]:
             self._positions[partition] = max(at, header.next_offset)
+
+    def _check_ends(self, partition: int, data: bytes, high_watermark: int) -> None:
+        """What was told below a high watermark has its marker there, too: before that a leader that fails takes the
+        end of the transaction with it."""
+        for header, _ in split_batches(data, partial_end=True):
+            key = partition, header.producer_id
+            if not header.is_control:
+                self._told.setdefault(key, high_watermark)
+            elif (
+                header.base_offset >= self._told.pop(key, header.next_offset) and len(self.complaints) < COMPLAINTS_MAX
+            ):
+                self.complaints.append(f"{OUTPUT}-{partition}: told before its marker at {header.base_offset} was safe")
 
 
 def committed_records(data: bytes, aborted: Sequence[AbortedTransaction]) -> Iterator[Record]:

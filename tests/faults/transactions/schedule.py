@@ -3,6 +3,8 @@
     python -m tests.faults.transactions.schedule --minutes 30            one schedule after another, each of a new seed
     python -m tests.faults.transactions.schedule --seed 7 --seconds 60   this one again
     ... --epochs 4                                                       a producer's epochs end after the fourth
+    ... --zookeeper                                                      over a real ensemble
+    ... --mistake NAME                                                   with brokers that do it wrong: see `mistakes`
 
 Copiers of both transaction versions move records from a topic to another with their offsets in the transactions, while
 brokers and copiers are killed, stopped and replaced, links are cut, and requests are repeated and delayed. Readers of
@@ -18,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
@@ -30,16 +32,26 @@ from moldau.testing.invariants import Batch, Wait
 from moldau.testing.ports import HOST
 from moldau.testing.processes import ClusterOfProcesses
 from moldau.testing.proxy import Links
-from tests.faults.schedule import EXPECTED_ERRORS, PROPERTIES
+from tests.faults.schedule import EXPECTED_ERRORS, PROPERTIES, chroot_of, through_links
 from tests.faults.transactions.copier import TRANSACTION_TIMEOUT_MS
-from tests.faults.transactions.copiers import BY_HAND, RDKAFKA, Copier
+from tests.faults.transactions.copiers import BY_HAND, RDKAFKA, RDKAFKA_MEMBER, Copier, java_member
 from tests.faults.transactions.feeder import Feeder
 from tests.faults.transactions.meddler import Meddler
+from tests.faults.transactions.mistakes import MISTAKES
 from tests.faults.transactions.questions import Questions
 from tests.faults.transactions.reading import HandReader, Ledger, RdkafkaReader
-from tests.faults.transactions.records import INPUT, INPUT_PARTITIONS, OUTPUT, OUTPUT_PARTITIONS
+from tests.faults.transactions.records import (
+    INPUT,
+    INPUT_PARTITIONS,
+    OUTPUT,
+    OUTPUT_PARTITIONS,
+    SHARED,
+    SHARED_PARTITIONS,
+    SOURCES,
+)
 from tests.faults.trouble import Trouble, Troublemaker
 from tests.faults.watching import StateWatcher, watcher_of
+from tests.zookeeper_ensemble import Ensemble, running_ensemble
 
 BROKERS = 3
 COORDINATED_PARTITIONS = 4
@@ -50,13 +62,16 @@ LOOK_S = 0.05
 COPIER_TROUBLE, BOTH = 0.4, 0.3
 COPIERS = {"anna": (BY_HAND, 2), "bert": (BY_HAND, 1), "carl": (RDKAFKA, 1), "dora": (BY_HAND, 2)}
 """Names of the copiers, which are their transactional ids and groups, with their transaction versions."""
+MEMBERS = {"emil": (RDKAFKA_MEMBER, 1), "fred": (java_member(), 2)}
+"""Names of the copiers that share the partitions of a topic as members of one group (KIP-447)."""
+GROUP = "members"
 TXN_PROPERTIES = {
     **PROPERTIES,
     "transaction.state.log.num.partitions": str(COORDINATED_PARTITIONS),
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "log.segment.bytes": "300000",
 }
-REPLICAS = {INPUT: 3, OUTPUT: 2}
+REPLICAS = {INPUT: 3, SHARED: 3, OUTPUT: 2}
 WRITTEN = {OUTPUT: OUTPUT_PARTITIONS, OFFSETS_TOPIC: int(PROPERTIES["offsets.topic.num.partitions"])}
 """Topics that transactions write to, with the number of their partitions."""
 
@@ -64,16 +79,21 @@ WRITTEN = {OUTPUT: OUTPUT_PARTITIONS, OFFSETS_TOPIC: int(PROPERTIES["offsets.top
 class CopySchedule:
     """A cluster, its copiers, its readers, and the faults they meet."""
 
-    def __init__(self, seed: int, directory: Path, epochs: int | None) -> None:
+    def __init__(
+        self, seed: int, directory: Path, program: tuple[str, ...] | None = None, ensemble: Ensemble | None = None
+    ) -> None:
+        """`program`: what Python runs as a broker, if not Moldau as it is."""
         self._chance = random.Random(seed)
         self._links = Links()
         self._meddler = Meddler(self._chance.randrange(2**32))
-        self._cluster = ClusterOfProcesses(directory, BROKERS, TXN_PROPERTIES, links=self._links)
+        zookeeper = None if ensemble is None else through_links(ensemble, self._links)
+        direct = None if zookeeper is None or ensemble is None else ensemble.connect + chroot_of(zookeeper[1])
+        self._has_ensemble = ensemble is not None
+        self._cluster = ClusterOfProcesses(directory, BROKERS, TXN_PROPERTIES, zookeeper=zookeeper, links=self._links)
         for broker in self._cluster.brokers.values():
             _meddle(broker.properties, self._meddler)
-            if epochs is not None:
-                broker.program = ("-m", "tests.faults.transactions.short_epochs", str(epochs))
-        self._watcher: StateWatcher = watcher_of(self._cluster.store_path, None, 10_000)
+            broker.program = program or broker.program
+        self._watcher: StateWatcher = watcher_of(self._cluster.store_path, direct, 10_000)
         self._waits: list[Wait] = []
         self._partitions = [TopicPartition(topic, at) for topic, count in _topics().items() for at in range(count)]
         addresses = [_advertised(broker.properties) for broker in self._cluster.brokers.values()]
@@ -83,8 +103,8 @@ class CopySchedule:
         self._other_reader = RdkafkaReader(bootstrap)
         self._feeder = Feeder(addresses, self._number(), self._reader.ledger.next.__getitem__)
         self._copiers = [
-            Copier(name, module, version, _share(at), self._number(), bootstrap, directory)
-            for at, (name, (module, version)) in enumerate(COPIERS.items())
+            Copier(name, command, version, share, self._number(), bootstrap, directory)
+            for name, (command, version), share in _copiers()
         ]
 
     def _number(self) -> int:
@@ -120,6 +140,7 @@ class CopySchedule:
         self._wait_until(lambda: self._questions.knows_brokers(BROKERS), "that every broker knows the others")
         topics = [
             NewTopic(INPUT, INPUT_PARTITIONS, REPLICAS[INPUT], config={"min.insync.replicas": "2"}),
+            NewTopic(SHARED, SHARED_PARTITIONS, REPLICAS[SHARED], config={"min.insync.replicas": "2"}),
             NewTopic(OUTPUT, OUTPUT_PARTITIONS, REPLICAS[OUTPUT], config={"min.insync.replicas": "1"}),
         ]
         for made in admin.create_topics(topics, operation_timeout=20).values():
@@ -136,7 +157,7 @@ class CopySchedule:
             is_whole=self._is_whole,
             wait_until=self._wait_until,
             moving=(OUTPUT, OUTPUT_PARTITIONS),
-            has_ensemble=False,
+            has_ensemble=self._has_ensemble,
         )
         self._meddler.is_active = True
         ends = time.monotonic() + seconds
@@ -257,6 +278,7 @@ class CopySchedule:
     def _wrong_offsets(self, goals: Mapping[int, int]) -> dict[str, dict[int, int]]:
         """Committed offsets by copier, where they are not at the end of the input."""
         found = {name: self._questions.committed(name, _share(at)) for at, name in enumerate(COPIERS)}
+        found[GROUP] = self._questions.committed(GROUP, SOURCES[INPUT_PARTITIONS:])
         return {
             name: offsets
             for name, offsets in found.items()
@@ -300,7 +322,7 @@ class CopySchedule:
             ledger.take(partition.partition, kept.offset, kept.value)
         expected = {
             source: self._feeder.fed[source] if source % OUTPUT_PARTITIONS == partition.partition else 0
-            for source in range(INPUT_PARTITIONS)
+            for source in SOURCES
         }
         wrong = [*ledger.complaints, *ledger.torn()]
         wrong += [f"{partition}: transactions of {sorted(resolved.open)} have no end"] if resolved.open else []
@@ -317,7 +339,13 @@ class CopySchedule:
 
 
 def _topics() -> dict[str, int]:
-    return {INPUT: INPUT_PARTITIONS, OUTPUT: OUTPUT_PARTITIONS}
+    return {INPUT: INPUT_PARTITIONS, SHARED: SHARED_PARTITIONS, OUTPUT: OUTPUT_PARTITIONS}
+
+
+def _copiers() -> list[tuple[str, tuple[Sequence[str], int], str]]:
+    """Names, commands with versions, and shares of all copiers."""
+    owners = [(name, how, ",".join(map(str, _share(at)))) for at, (name, how) in enumerate(COPIERS.items())]
+    return [*owners, *((name, how, GROUP) for name, how in MEMBERS.items())]
 
 
 def _share(at: int) -> list[int]:
@@ -343,14 +371,26 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def run_schedule(seed: int, seconds: float, *, epochs: int | None = None, keep: Path | None = None) -> list[str]:
+def run_schedule(
+    seed: int,
+    seconds: float,
+    *,
+    epochs: int | None = None,
+    mistake: str | None = None,
+    ensemble: Ensemble | None = None,
+    keep: Path | None = None,
+) -> list[str]:
     """Print the seed and run; returns the violations. The files of a run that went wrong are kept in `keep`."""
-    again = f"--seed {seed} --seconds {seconds:g}{'' if epochs is None else f' --epochs {epochs}'}"
+    again, program = f"--seed {seed} --seconds {seconds:g}{'' if ensemble is None else ' --zookeeper'}", None
+    if mistake is not None:
+        again, program = f"{again} --mistake {mistake}", ("-m", "tests.faults.transactions.mistakes", mistake)
+    elif epochs is not None:
+        again, program = f"{again} --epochs {epochs}", ("-m", "tests.faults.transactions.short_epochs", str(epochs))
     _say(f"seed {seed}: python -m tests.faults.transactions.schedule {again}")
     directory = Path(tempfile.mkdtemp(prefix=f"moldau-copies-{seed}-"))
     wrong = ["it did not come to its end"]
     try:
-        wrong = CopySchedule(seed, directory, epochs).run(seconds)
+        wrong = CopySchedule(seed, directory, program, ensemble).run(seconds)
         return wrong
     finally:
         if wrong and keep is not None:
@@ -368,17 +408,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--epochs", type=int, help="epochs that a producer id has; every third schedule has 4 unless given"
     )
+    parser.add_argument("--mistake", choices=MISTAKES, help="made by the brokers, for the schedule to find")
+    parser.add_argument("--zookeeper", action="store_true")
     parser.add_argument("--keep", type=Path, help="where to leave the files of runs that went wrong")
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # leave no brokers behind
     count = 1 if options.seed is not None else max(1, round(options.minutes * 60 / options.seconds))
     failed = 0
-    for at in range(count):
-        seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
-        epochs = options.epochs if options.epochs is not None or at % 3 != 2 else 4
-        wrong = run_schedule(seed, options.seconds, epochs=epochs, keep=options.keep)
-        failed += bool(wrong)
-        _say("\n".join([f"  WRONG: {line}" for line in wrong]) or "  nothing wrong")
+    with running_ensemble() if options.zookeeper else nullcontext() as ensemble:
+        for at in range(count):
+            seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+            epochs = options.epochs if options.epochs is not None or at % 3 != 2 else 4
+            wrong = run_schedule(
+                seed, options.seconds, epochs=epochs, mistake=options.mistake, ensemble=ensemble, keep=options.keep
+            )
+            failed += bool(wrong)
+            _say("\n".join([f"  WRONG: {line}" for line in wrong]) or "  nothing wrong")
     _say(f"{count} schedules, {failed} of them went wrong")
     return 1 if failed else 0
 
