@@ -129,6 +129,28 @@ def test_of_one_transactional_id_the_newest_epoch_waits() -> None:
     story(tell)
 
 
+def test_a_new_producer_id_is_not_fenced_by_a_late_request_of_the_one_before() -> None:
+    """After the last epoch of an id comes epoch 0 of another: a lower number, and newer."""
+
+    async def tell(cluster: Cluster, peer: FakeLeader) -> None:
+        verify = cluster.verifier.verify
+        held = asyncio.ensure_future(verify(transaction("other"), [P0], VERIFY))
+        blocking = await peer.asked()
+        late = asyncio.ensure_future(verify(transaction(epoch=32766), [P0], VERIFY))
+        await asyncio.sleep(0)
+        new = asyncio.ensure_future(verify(transaction()._replace(producer_id=8), [P0], VERIFY))
+        await asyncio.sleep(0)
+        blocking.answer(answer(blocking.message))
+        assert await held == {P0: 0}
+        asked = await peer.asked()
+        assert [each.producer_id for each in asked.message.transactions] == [8]
+        asked.answer(answer(asked.message))
+        assert await new == {P0: 0}
+        assert await late == {P0: ErrorCode.NETWORK_EXCEPTION}
+
+    story(tell)
+
+
 def test_codes_are_told_as_the_client_knows_them() -> None:
     cases = [
         (ErrorCode.PRODUCER_FENCED, VERIFY_OLD, ErrorCode.INVALID_PRODUCER_EPOCH),

@@ -3,7 +3,8 @@
 Each coordinator's broker is asked one request at a time. What comes up meanwhile waits, and goes together in the next:
 however many producers write, a broker has one such request under way to each other one.
 
-Of one transactional id only the newest epoch waits. An older one is told INVALID_PRODUCER_EPOCH: it is fenced.
+Of one transactional id only the newest epoch waits. An older one is told INVALID_PRODUCER_EPOCH: it is fenced. Of two
+producer ids the later question waits, and who asked before is to ask again.
 """
 
 import asyncio
@@ -101,6 +102,12 @@ def _as_clients_see_it(code: ErrorCode, operation: TransactionOperation) -> Erro
     return code
 
 
+def _fences(newer: VerifiedTransaction, older: VerifiedTransaction) -> bool:
+    """Whether one producer shows another to be a zombie. Epochs of different ids say nothing: after the last epoch of
+    an id comes epoch 0 of the next, and only the coordinator knows which is which."""
+    return newer.producer_id == older.producer_id and newer.producer_epoch > older.producer_epoch
+
+
 class _Question:
     """One transactional id's part of a request, and those who wait for the answer, each for some of the partitions."""
 
@@ -146,12 +153,12 @@ class _Node:
     ) -> "asyncio.Future[Codes]":
         future: asyncio.Future[Codes] = self._loop.create_future()
         question = self._pending.get(transaction.transactional_id)
-        if question is not None and question.transaction.producer_epoch > transaction.producer_epoch:
+        if question is not None and _fences(question.transaction, transaction):
             future.set_result(dict.fromkeys(partitions, ErrorCode.INVALID_PRODUCER_EPOCH))
             return future
         if question is None or question.transaction != transaction or question.is_adding != is_adding:
             if question is not None:
-                is_newer = question.transaction.producer_epoch < transaction.producer_epoch
+                is_newer = _fences(transaction, question.transaction)
                 question.tell({}, ErrorCode.INVALID_PRODUCER_EPOCH if is_newer else ErrorCode.NETWORK_EXCEPTION)
             question = self._pending[transaction.transactional_id] = _Question(transaction, is_adding=is_adding)
         question.waiting.append((future, partitions))
