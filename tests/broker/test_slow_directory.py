@@ -68,7 +68,12 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StuckDisk]
     def slow_sync_later(file: RealFile, engine: SyncEngine, then: OnResult) -> bool:
         if not disk.is_held(file.path):
             return sync_later(file, engine, then)
-        disk.keep(lambda: sync_later(file, engine, then))
+
+        def begin() -> None:
+            sync_later(file, engine, then)
+            engine.submit()
+
+        disk.keep(begin)
         return True
 
     def slow_write(files: RealFiles, path: str, data: bytes) -> None:

@@ -1,12 +1,14 @@
 """Each engine that syncs logs keeps the same promises: threads, and the kernel by Linux AIO."""
 
 import asyncio
+import ctypes
 import errno
 import os
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -27,6 +29,7 @@ from moldau.replication.durability import Failed
 PATIENCE_S = 20.0
 WRITES = 300
 LOGS = 7
+NEVER_OPEN = 1_000_000
 
 
 class Stage:
@@ -173,36 +176,108 @@ def _in_loop(test: Callable[[KernelSyncs], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(run())
 
 
-def test_the_kernel_names_the_error_or_does_not_begin(tmp_path: Path) -> None:
+class Descriptor(NamedTuple):
+    number: int
+
+    def fileno(self) -> int:
+        return self.number
+
+
+def test_the_kernel_names_the_error(tmp_path: Path) -> None:
     async def test(engine: KernelSyncs) -> None:
         results: asyncio.Queue[int] = asyncio.Queue()
+
+        async def result_of(descriptor: int) -> int:
+            assert engine.begin(Descriptor(descriptor), results.put_nowait)
+            engine.submit()
+            assert results.empty(), "told at once"
+            return await asyncio.wait_for(results.get(), PATIENCE_S)
+
         with (tmp_path / "file").open("wb") as file:
             file.write(b"v")
             file.flush()
-            assert engine.begin(file.fileno(), results.put_nowait)
-            assert results.empty()
-            assert await asyncio.wait_for(results.get(), PATIENCE_S) == 0
+            assert await result_of(file.fileno()) == 0
             closed = file.fileno()
-        assert not engine.begin(closed, results.put_nowait)
+        assert await result_of(closed) == errno.EBADF
         reader, writer = os.pipe()
-        began = engine.begin(writer, results.put_nowait)  # a pipe cannot be synced
-        assert not began or await asyncio.wait_for(results.get(), PATIENCE_S) == errno.EINVAL
+        assert await result_of(writer) == errno.EINVAL  # a pipe cannot be synced
         os.close(reader)
         os.close(writer)
 
     _in_loop(test)
 
 
+def _submit(engine: KernelSyncs, *, at_most: int) -> list[int]:
+    """Counts of syncs that are handed over in each call; the kernel takes `at_most` of them, and of every second call
+    none, for want of memory."""
+    submit, counts = engine._submit_from, list[int]()
+
+    def some(position: int, count: int) -> int:
+        counts.append(count)
+        if len(counts) % 2 == 0 and at_most < count:
+            ctypes.set_errno(errno.EAGAIN)
+            return -1
+        return submit(position, min(at_most, count))
+
+    engine._submit_from = some  # type: ignore[method-assign]
+    return counts
+
+
+@pytest.mark.parametrize(("at_most", "calls"), [(9, [9]), (4, [9, 5, 5, 1])])
+def test_all_syncs_are_handed_over_in_one_call_or_in_as_many_as_the_kernel_wants(
+    tmp_path: Path, at_most: int, calls: list[int]
+) -> None:
+    async def test(engine: KernelSyncs) -> None:
+        results: list[int] = []
+        counts = _submit(engine, at_most=at_most)
+        with (tmp_path / "file").open("wb") as file:
+            for _ in range(9):
+                assert engine.begin(file, results.append)
+            engine.submit()
+            async with asyncio.timeout(PATIENCE_S):
+                while len(results) < 9:
+                    await asyncio.sleep(0)
+        assert (counts, results) == (calls, [0] * 9)
+
+    _in_loop(test)
+
+
+def test_a_sync_that_the_kernel_refuses_takes_no_other_along(tmp_path: Path) -> None:
+    async def test(engine: KernelSyncs) -> None:
+        results: dict[int, int] = {}
+        with (tmp_path / "file").open("wb") as file:
+            for number in range(5):
+                descriptor = Descriptor(NEVER_OPEN if number in (0, 3) else file.fileno())
+                assert engine.begin(descriptor, partial(results.__setitem__, number))
+            engine.submit()
+            async with asyncio.timeout(PATIENCE_S):
+                while len(results) < 5:
+                    await asyncio.sleep(0)
+        assert results == {0: errno.EBADF, 1: 0, 2: 0, 3: errno.EBADF, 4: 0}
+
+    _in_loop(test)
+
+
+def test_a_kernel_that_knows_no_such_sync_is_found_out_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moldau.broker.kernel_syncs._FDSYNC", 99)
+
+    async def test(_: KernelSyncs) -> None: ...
+
+    with pytest.raises(OSError, match="Invalid argument"):
+        _in_loop(test)
+
+
 def test_no_more_is_begun_than_the_kernel_was_asked_to_hold(tmp_path: Path) -> None:
     async def test(engine: KernelSyncs) -> None:
         results: list[int] = []
         with (tmp_path / "file").open("wb") as file:
-            begun = [engine.begin(file.fileno(), results.append) for _ in range(UNDER_WAY_MAX + 3)]
+            begun = [engine.begin(file, results.append) for _ in range(UNDER_WAY_MAX + 3)]
             assert sum(begun) == UNDER_WAY_MAX
+            engine.submit()
             async with asyncio.timeout(PATIENCE_S):
                 while len(results) < UNDER_WAY_MAX:
                     await asyncio.sleep(0)
-            assert engine.begin(file.fileno(), results.append)
+            assert engine.begin(file, results.append)
         assert not any(results)
 
     _in_loop(test)
@@ -217,8 +292,9 @@ def test_one_who_fails_when_it_is_told_takes_nobody_along(tmp_path: Path, caplog
             raise RuntimeError("of one who waited")
 
         with (tmp_path / "file").open("wb") as file:
-            assert engine.begin(file.fileno(), fail)
-            assert engine.begin(file.fileno(), results.put_nowait)
+            assert engine.begin(file, fail)
+            assert engine.begin(file, results.put_nowait)
+            engine.submit()
             async with asyncio.timeout(PATIENCE_S):  # either may be told first
                 assert sorted([await results.get(), await results.get()]) == [0, 1]
 

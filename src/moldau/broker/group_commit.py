@@ -17,6 +17,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from moldau.core.files import SyncEngine
@@ -113,6 +114,11 @@ class GroupCommit:
 
     def commit(self, logs: Sequence[Log], then: OnSynced) -> None:
         if len(logs) == 1:
+            with self._lock:
+                others = self._waiting.get(logs[0])
+                if others is not None:
+                    others.append(then)
+                    return
             self._wait(logs, then)
         else:
             each_once = set(logs)
@@ -140,9 +146,8 @@ class GroupCommit:
 
     def _start(self) -> None:
         logs, self._asked_for = self._asked_for, []
-        for each in logs:
-            if self._engine is None or not self._sync_later(each, self._engine):
-                self._threads.submit(self._sync, each)
+        for each in logs if self._engine is None else self._sync_later(logs, self._engine):
+            self._threads.submit(self._sync, each)
 
     def _sync(self, each: Log) -> None:
         """One log, in a thread."""
@@ -151,20 +156,27 @@ class GroupCommit:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
                 self._loop.call_soon_threadsafe(self._tell)
 
-    def _sync_later(self, each: Log, engine: SyncEngine) -> bool:
-        """One log, without a thread, if that can be."""
+    def _sync_later(self, logs: list[Log], engine: SyncEngine) -> list[Log]:
+        """Sync logs without a thread, all at once; returns those with which that cannot be."""
+        left: list[Log] = []
+        with self._lock:  # nobody comes, and no sync begins, before these have
+            for each in logs:
+                waiters = self._waiting[each]
+                if each.sync_later(engine, partial(self._synced_later, each, waiters)):
+                    self._under_way.add(each)
+                    del self._waiting[each]
+                else:
+                    left.append(each)
+        engine.submit()
+        return left
 
-        def ended(error: ApiError | None) -> None:
-            if error is not None:
-                log.error("cannot sync %s", each.topic_partition, exc_info=error)
-            if self._ended_for(each, waiters, NONE_FAILED if error is None else frozenset((each,))):
-                self._loop.call_soon(self._tell)
-
-        waiters: Waiters = []
-        if not each.sync_later(engine, ended):
-            return False
-        waiters = self._begun(each)  # nobody has come since: this is the loop
-        return True
+    def _synced_later(self, each: Log, waiters: Waiters, error: ApiError | None) -> None:
+        failed = NONE_FAILED
+        if error is not None:
+            log.error("cannot sync %s", each.topic_partition, exc_info=error)
+            failed = frozenset((each,))
+        if self._ended_for(each, waiters, failed):
+            self._loop.call_soon(self._tell)
 
     def _begun(self, each: Log) -> Waiters:
         """Take the waiters of this sync: all that have come until now, and no one else."""

@@ -20,11 +20,22 @@ OnResult = Callable[[int], None]
 """Listener for the result of a sync: the number of its error, or 0."""
 
 
+class HasDescriptor(Protocol):
+    """Object with a descriptor that is open as long as somebody refers to it."""
+
+    def fileno(self) -> int: ...
+
+
 class SyncEngine(Protocol):
     """Syncs files without waiting for them."""
 
-    def begin(self, descriptor: int, then: OnResult) -> bool:
-        """Sync what was written to a file so far, and call `then` later. False: not now, and nothing has begun."""
+    def begin(self, file: HasDescriptor, then: OnResult) -> bool:
+        """Sync what was written to a file before `submit` is called, and call `then` later. False: not now, and nothing
+        has begun."""
+        ...
+
+    def submit(self) -> None:
+        """Hand over what was begun: many syncs cost little more than one."""
         ...
 
 

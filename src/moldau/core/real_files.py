@@ -152,11 +152,7 @@ class RealFile:
             raise sync_error(error) from error
 
     def sync_later(self, engine: SyncEngine, then: OnResult) -> bool:
-        def ended(error: int) -> None:
-            _ = self  # the descriptor is open until then
-            then(error)
-
-        return engine.begin(self._descriptor, ended)
+        return engine.begin(self, then)
 
     def fileno(self) -> int:
         return self._descriptor
