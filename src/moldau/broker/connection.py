@@ -153,7 +153,8 @@ class Connection(asyncio.BufferedProtocol):
                 if type(answer) is bytes and not answers:
                     ready.append(answer)
                 elif answer is not None:
-                    self._write(ready)
+                    if ready:
+                        self._write(ready)
                     self._answer(answer)
                     in_flight_max = self._in_flight_max
         finally:

@@ -39,11 +39,12 @@ def counts_records(log: Log) -> bool:
 class Durability:
     """Decides which writes wait for a sync."""
 
-    __slots__ = ("_acks_all_is_synced", "_committer")
+    __slots__ = ("_acks_all_is_synced", "commit")
 
     def __init__(self, policy: str, committer: Committer) -> None:
         self._acks_all_is_synced = policy == "group"
-        self._committer = committer
+        self.commit = committer.commit
+        """Waits for a sync, where it is known that there is one to wait for."""
 
     def is_synced(self, acks: int) -> bool:
         """Whether every write with these acks waits for a sync."""
@@ -55,7 +56,7 @@ class Durability:
         if not self.is_synced(acks):
             logs = [log for log in logs if log.log_end_offset - log.recovery_point >= log.config.flush_messages]
         if logs:
-            self._committer.commit(logs, then)
+            self.commit(logs, then)
         return bool(logs)
 
     def when_durable(self, logs: Sequence[Log], acks: int) -> "Future[Failed] | None":
