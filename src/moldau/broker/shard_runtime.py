@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from moldau.broker.loop_timers import LoopTimers
@@ -376,10 +377,8 @@ class ShardRuntime(Generic[S]):
     def _wait_until_safe(self, entry: "_InFlight") -> None:
         """Wait for the sync of this disk and for the other replicas, both at once."""
         partition = self.partition
-        syncing = self._durability.when_durable([partition.log], ACKS_ALL)
-        if syncing is not None:
+        if self._durability.call_when_durable([partition.log], ACKS_ALL, partial(self._synced, entry)):
             entry.waits_for += 1
-            syncing.add_done_callback(lambda done: self._synced(entry, done.result()))
         if partition.high_watermark < partition.log.log_end_offset:
             parts = [(partition, partition.log.log_end_offset)]
             committing = when_committed(self._loop, parts, self._settings().commit_timeout_ms)
