@@ -3,9 +3,10 @@
 All are alive at once and get short rounds in turning order, so that what else the machine does hits all alike. CPU is
 the broker's own by its process clock, and that of the kernel's threads meanwhile: a sync may run there. After each
 round what was written is synced and its pages dropped: a machine that gives memory back to its host books the faults
-on whoever writes next. What is fetched stays in memory. Two equal trees show the noise: name one twice.
+on whoever writes next. What is fetched stays in memory. The first tree is measured twice: how far "again" is from 1.00
+is the noise. `floor` as a tree is a program in C that does the least that a broker can do (`bench/floor.c`).
 
-    python -m bench.ab before=../main after=. also=.
+    python -m bench.ab before=../main after=. threads=.,log.flush.engine=thread c=floor
 """
 
 import argparse
@@ -20,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import kafka, raw_frames
+from bench import floor, kafka, raw_frames
 from bench.process import Server, start
 from bench.raw_frames import KIB, Script
 from bench.side_by_side import note
@@ -90,11 +91,14 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         driver = build_driver(Path(directory))
-        servers = [stack.enter_context(_start(tree, options.policy)) for tree in options.trees]
+        first = options.trees[0].partition("=")[2]
+        trees = [*options.trees, f"again={first}"]
+        servers = [stack.enter_context(_start(tree, options.policy)) for tree in trees]
         for load in LOADS:
-            if any(part in load.name for part in options.only.split(";")):
-                scripts = _scripts(load, servers, driver, Path(directory))
-                _print(load, servers, _measure(load, servers, driver, scripts, options.rounds))
+            able = [server for server in servers if not (load.fetch_kib and floor.is_floor(server))]
+            if able and any(part in load.name for part in options.only.split(";")):
+                scripts = _scripts(load, able, driver, Path(directory))
+                _print(load, able, _measure(load, able, driver, scripts, options.rounds))
 
 
 def build_driver(directory: Path) -> Path:
@@ -105,8 +109,10 @@ def build_driver(directory: Path) -> Path:
 
 
 def _start(tree: str, policy: str) -> Server:
-    """A broker whose code is that below `PATH/src`."""
+    """A broker whose code is that below `PATH/src`, or the floor."""
     name, _, rest = tree.partition("=")
+    if rest == floor.PATH:
+        return floor.start_floor(name, policy)
     path, *properties = rest.split(",")
     source = Path(path).resolve() / "src"
     python = [f"PYTHONPATH={source}", sys.executable, "-P"]
@@ -136,7 +142,8 @@ def _scripts(load: Load, servers: Sequence[Server], driver: Path, directory: Pat
     produce = raw_frames.produce(directory / topic, topic, load.partitions, batch)
     scripts = {}
     for number, server in enumerate(servers):
-        kafka.create_topic(server.bootstrap, topic, load.partitions)
+        if not floor.is_floor(server):
+            kafka.create_topic(server.bootstrap, topic, load.partitions)
         scripts[server.name] = produce
         if load.fetch_kib:
             _drive(Load("fill", STORED_BATCHES), server, driver, produce)
