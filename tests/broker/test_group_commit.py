@@ -10,6 +10,7 @@ import pytest
 
 from moldau.broker.directory_threads import SYNC_THREADS, SyncThreads
 from moldau.broker.group_commit import GroupCommit, committer
+from moldau.core.files import HasDescriptor, OnResult
 from moldau.log.log import Log
 from moldau.replication.durability import Failed
 
@@ -219,6 +220,56 @@ def test_who_writes_to_two_directories_waits_for_both_and_for_no_other() -> None
         assert both.failed == alone.failed == frozenset({cast(Log, y)})
         await directories.threads["/z"].run()
         assert other.failed == frozenset()
+
+    asyncio.run(test())
+
+
+class KernelLog(FakeLog):
+    """A log whose syncs an engine can take."""
+
+    def sync_later(self, engine: "ManualEngine", then: Callable[[None], None]) -> bool:
+        end = self.written
+
+        def ended() -> None:
+            self.synced = end
+            then(None)
+
+        engine.begun.append(ended)
+        return True
+
+
+class ManualEngine:
+    """Ends what was begun when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun: list[Callable[[], None]] = []
+        self.submitted: list[int] = []
+
+    def begin(self, file: HasDescriptor, then: OnResult) -> bool:
+        raise NotImplementedError
+
+    def submit(self) -> None:
+        self.submitted.append(len(self.begun))
+
+
+def test_few_logs_are_synced_by_threads_and_many_at_once_by_the_engine() -> None:
+    async def test() -> None:
+        threads, engine = ManualThreads(), ManualEngine()
+        commits = committer(asyncio.get_running_loop(), {"/data": threads}, {"/data": engine}, engine_logs_min=3)
+        logs = [KernelLog(str(number)) for number in range(5)]
+        few, many = Waiter(*logs[:2]), Waiter(*logs[2:])
+        commits.commit(cast(list[Log], logs[:2]), few.told)
+        await _turns()
+        assert (len(threads.jobs), engine.submitted) == (2, [])
+        commits.commit(cast(list[Log], logs[2:]), many.told)
+        await _turns()
+        assert (len(threads.jobs), engine.submitted) == (2, [3])
+        await threads.run()
+        assert (few.is_done, many.is_done) == (True, False)
+        for ended in engine.begun:
+            ended()
+        await _turns()
+        assert many.failed == frozenset()
 
     asyncio.run(test())
 

@@ -312,6 +312,7 @@ def test_threads_take_over_where_the_kernel_is_not_asked_or_refuses(
             return len(kernel_syncs(asyncio.get_running_loop(), name, ["/a", "/b"], to_release))
 
     assert asyncio.run(engines("auto")) == asyncio.run(engines("aio")) == 2
+    assert "logs are synced by threads, and by aio where many are synced at once" in caplog.text
     assert "logs are synced by aio" in caplog.text
     assert asyncio.run(engines("thread")) == 0
     monkeypatch.setattr("platform.machine", lambda: "abacus")

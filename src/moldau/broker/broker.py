@@ -22,7 +22,7 @@ from moldau.broker.coordinator import Coordinator
 from moldau.broker.directory_threads import DirectoryThreads, ReadThreads
 from moldau.broker.dispatch import Dispatcher
 from moldau.broker.fetchers import Fetchers
-from moldau.broker.group_commit import committer
+from moldau.broker.group_commit import committer, engine_logs_min
 from moldau.broker.group_coordinator import GroupCoordinator
 from moldau.broker.heap import Heap
 from moldau.broker.housekeeping import Housekeeping
@@ -291,7 +291,8 @@ class Broker:
         configs = opened.metadata.image.broker_configs
         self._dynamic_config.take(configs.get(WHOLE_CLUSTER, {}), configs.get(str(opened.broker_id), {}))
         policy = self._dynamic_config.now.string("log.flush.policy")
-        engines = self._sync_engines(ground.loop, self._dynamic_config.now.string("log.flush.engine"))
+        engine = self._dynamic_config.now.string("log.flush.engine")
+        engines = self._sync_engines(ground.loop, engine)
         return make_parts(
             broker_id=opened.broker_id,
             dynamic_config=self._dynamic_config,
@@ -300,7 +301,12 @@ class Broker:
             metadata=opened.metadata,
             replicas=Replicas(opened.metadata),
             logs=logs,
-            durability=Durability(policy, committer(ground.loop, ground.directory_threads.syncs, engines)),
+            durability=Durability(
+                policy,
+                committer(
+                    ground.loop, ground.directory_threads.syncs, engines, engine_logs_min=engine_logs_min(engine)
+                ),
+            ),
             random=SystemRandom(),
         )
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from moldau.broker.directory_threads import SYNC_THREADS
 from moldau.core.files import SyncEngine
 from moldau.log.log import Log
 from moldau.protocol.errors import ApiError
@@ -37,13 +38,26 @@ class Threads(Protocol):
 
 
 def committer(
-    loop: asyncio.AbstractEventLoop, threads: Mapping[str, Threads], engines: Mapping[str, SyncEngine]
+    loop: asyncio.AbstractEventLoop,
+    threads: Mapping[str, Threads],
+    engines: Mapping[str, SyncEngine],
+    *,
+    engine_logs_min: int = 1,
 ) -> Committer:
-    """Committer of the logs of some data directories, by the engine and in the threads of each. One alone need not be
-    looked for."""
-    of = {path: GroupCommit(loop, each, engines.get(path)) for path, each in threads.items()}
+    """Committer of the logs of some data directories, in the threads of each, or by its engine where at least so many
+    are to be synced at once. One alone need not be looked for."""
+    of = {path: GroupCommit(loop, each, engines.get(path), engine_logs_min) for path, each in threads.items()}
     only, *others = of.values()
     return GroupCommits(of) if others else only
+
+
+def engine_logs_min(name: str) -> int:
+    """Number of logs to be synced at once from which on the kernel does it.
+
+    `auto`: when there are more than the threads can sync side by side. Fewer cost less in threads, and as much as 15 %
+    with several connections, as a hand-over to a thread of the kernel's is no cheaper than one to a thread of ours.
+    """
+    return SYNC_THREADS + 1 if name == "auto" else 1
 
 
 class GroupCommits:
@@ -98,11 +112,18 @@ Waiters = list[OnSynced | _Several]
 class GroupCommit:
     """Syncs the logs of one data directory."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, threads: Threads, engine: SyncEngine | None = None) -> None:
-        """`threads` sync what `engine` does not."""
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        threads: Threads,
+        engine: SyncEngine | None = None,
+        engine_logs_min: int = 1,
+    ) -> None:
+        """`engine` syncs logs if there are so many at once, and `threads` what it does not."""
         self._loop = loop
         self._threads = threads
         self._engine = engine
+        self._engine_logs_min = engine_logs_min
         self._asked_for: list[Log] = []  # no thread knows of them yet
         # What threads use, too, under the lock:
         self._lock = threading.Lock()
@@ -146,7 +167,9 @@ class GroupCommit:
 
     def _start(self) -> None:
         logs, self._asked_for = self._asked_for, []
-        for each in logs if self._engine is None else self._sync_later(logs, self._engine):
+        if self._engine is not None and len(logs) >= self._engine_logs_min:
+            logs = self._sync_later(logs, self._engine)
+        for each in logs:
             self._threads.submit(self._sync, each)
 
     def _sync(self, each: Log) -> None:

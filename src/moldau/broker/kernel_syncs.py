@@ -178,5 +178,6 @@ def kernel_syncs(
                 raise
             log.warning("the system allows no asynchronous syncs: %s", error)
             engines.clear()
-    log.info("logs are synced by %s", "aio" if engines else "threads")
+    who = "threads" if not engines else "aio" if name == "aio" else "threads, and by aio where many are synced at once"
+    log.info("logs are synced by %s", who)
     return engines

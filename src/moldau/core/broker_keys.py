@@ -103,7 +103,7 @@ log.dir.failure.timeout.ms LONG 30000 - 1.. | How long a broker with a failed di
 cordoned.log.dirs LIST "" b * | Data directories that take no new partitions.
 log.dir.ballast.bytes LONG 16777216 - 0.. | Room that each data directory keeps for the day on which its disk is full.
 log.flush.policy STRING group - group/os | When acks=all is answered: `group` after fdatasync, `os` before.
-log.flush.engine STRING thread - auto/thread/aio | Who syncs: threads, or the kernel by Linux AIO (auto: if it may).
+log.flush.engine STRING auto - auto/thread/aio | Who syncs: threads, or the kernel by Linux AIO (auto: many at once).
 log.stray.retention.ms LONG 604800000 c -1.. | How long a log that no topic has any more is kept (-1: always).
 log.segment.bytes INT 1073741824 c 14.. | Size at which a segment is closed and the next begun.
 log.roll.ms LONG ~ c 1.. | Age at which a segment is closed; wins over log.roll.hours.
