@@ -108,14 +108,15 @@ def test_a_topic_that_was_deleted_gets_no_marker(sending: Sending) -> None:
 
 
 def test_a_topic_that_is_deleted_while_its_leader_refuses_is_given_up(sending: Sending) -> None:
-    sending.writer.codes[A] = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    sending.writer.codes[A] = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 1000
     sending.send(marker(7, A))
     sending.a_moment()
     assert sending.done == []
     sending.world.ask(DeleteTopicsRequest(topic_names=["a"]), 5)
+    asked = len(sending.writer.asked)
     sending.until_done()
     assert sending.done == [True]
-    assert len(sending.writer.asked) == 1
+    assert len(sending.writer.asked) == asked
 
 
 def test_markers_of_one_turn_share_a_request_and_those_behind_wait_for_its_answer(sending: Sending) -> None:
