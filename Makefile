@@ -52,7 +52,7 @@ setup: .venv/.installed ## a locked environment in .venv, with .venv/bin/moldau 
 
 tools: .tools/.java .tools/.postgres $(DRIVER) $(OLD_DRIVER) $(TXN_DRIVER) $(TXN_COPIER) $(COPY_DRIVER) $(TV1_DRIVER) $(STREAMS_APPLICATION) $(CONNECTOR) $(ZOOKEEPER_JARS)/.fetched $(CLASSES) $(REGISTRY)/.fetched $(MONGO_JARS)/.fetched $(ERA_JARS:=/.fetched) ## other people's servers and clients for the tests, in .tools (installs Java, Maven and PostgreSQL if it may)
 
-check: lint ## before each commit: lint, types, layers, and the quick tests that need nobody else's software: 90 s of CPU time
+check: lint ## before each commit: lint, types, layers, and the quick tests that need nobody else's software, in less than a minute on two cores
 	$(BIN)/pytest --own -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test: setup tools lint ## everything that CI checks: lint, types, layers, and the tests with real clients

@@ -6,7 +6,6 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from tests.clients.java_client import JARS, NEWEST, OLDEST, TOOLS
 from tests.zookeeper_ensemble import Ensemble, running_ensemble
@@ -16,10 +15,6 @@ if TYPE_CHECKING:
 
 
 pytest_plugins = ["pytester", "tests.selection"]
-
-# A busy machine is no failure; a failure says the line that reproduces it.
-settings.register_profile("moldau", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
-settings.load_profile("moldau")
 
 
 def _classpath(version: str) -> str:

@@ -3,6 +3,8 @@
 The law: nothing slips in. A test belongs to `make check` unless it asks for a fixture that starts such software, stands
 in a file or directory that is listed here, or is marked `foreign` or `alone`. One that starts a program other than
 Python in spite of that fails and is told what to do, also where the program happens to be installed.
+
+Of a test that draws its examples by chance `make check` tries a part, and `make test` all.
 """
 
 import os
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 FOREIGN_FIXTURES = frozenset(("kafka_classpath", "zookeeper"))
 OWN_PROGRAMS = ("python", "moldau")
@@ -35,6 +38,7 @@ LEFT_OUT = {
     "clients/test_commits_survive.py": "kills brokers",
     "coordinators/test_random_groups.py": "a model, for long",
     "faults": "kills brokers",
+    "fastpath/test_planted_mistakes.py": "runs long courses, to prove the harness that runs them",
     "log/compaction/test_cleaner_model.py": "a model, for long",
     "log/test_crash_steps.py": "stops after every operation of a log",
     "replication/test_model.py": "a model, for long",
@@ -43,6 +47,17 @@ LEFT_OUT = {
     "testing/test_brokers.py": "runs pytest in pytest",
 }
 """Files and directories below `tests/`, each with its reason."""
+
+EXAMPLES = 100
+"""Examples of a test that does not say how many."""
+QUICK_EXAMPLES = 20
+
+# A busy machine is no failure; a failure says the line that reproduces it.
+settings.register_profile(
+    "moldau", max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.register_profile("quick", settings.get_profile("moldau"), max_examples=QUICK_EXAMPLES)
+settings.load_profile("moldau")
 
 _PATHS = frozenset(Path(__file__).parent / path for path in LEFT_OUT)
 _OPTION = "--own"
@@ -55,6 +70,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption(_OPTION):
         config.pluginmanager.register(_OwnOnly(), "own-only")
+        before = settings.get_current_profile_name()
+        settings.load_profile("quick")
+        config.add_cleanup(lambda: settings.load_profile(before))  # a run inside of a run leaves that alone
+
+
+def examples(count: int) -> int:
+    """The examples that a test draws which `make test` gives `count`."""
+    return max(1, count * settings().max_examples // EXAMPLES)
 
 
 class _OwnOnly:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests import conftest, selection
 
@@ -63,6 +64,37 @@ def test_a_marked_test_is_left_out(pytester: pytest.Pytester) -> None:
         def test_one_of_its_cases(store): assert store == "own"
     """
     own(pytester, source).assert_outcomes(passed=1, deselected=3)
+
+
+def test_of_what_is_drawn_by_chance_a_part_is_tried(pytester: pytest.Pytester) -> None:
+    source = f"""
+        from hypothesis import given, settings, strategies as st
+        from tests.selection import examples
+
+        drawn = {{"any": 0, "twice as many": 0}}
+
+        @given(st.integers())
+        def test_any(number): drawn["any"] += 1
+
+        @settings(max_examples=examples({2 * selection.EXAMPLES}))
+        @given(st.integers())
+        def test_twice_as_many(number): drawn["twice as many"] += 1
+
+        def test_how_many():
+            assert drawn == {{"any": {selection.QUICK_EXAMPLES}, "twice as many": {2 * selection.QUICK_EXAMPLES}}}
+    """
+    own(pytester, source).assert_outcomes(passed=3)
+
+
+def test_of_what_is_drawn_by_chance_all_is_tried_otherwise(pytester: pytest.Pytester) -> None:
+    before = settings.get_current_profile_name()
+    settings.load_profile("moldau")
+    try:
+        own(pytester, "def test_it(): pass")
+        assert settings().max_examples == selection.EXAMPLES
+        assert selection.examples(7) == 7
+    finally:
+        settings.load_profile(before)
 
 
 def test_the_fixtures_that_start_programs_of_others_are_those_of_the_tests() -> None:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from moldau.coordinators.transactions.transaction import PRODUCER_EPOCH_MAX, Producer
 from moldau.protocol.errors import ApiError, ErrorCode
 from tests.coordinators.transactions_driver import FAILED, ID, TIMEOUT_MS, Driver, code_of
+from tests.selection import examples
 
 STEPS = (
     "init",
@@ -148,19 +149,19 @@ def play(model: Model, steps: list[str]) -> None:
 any_steps = st.lists(st.sampled_from(STEPS), max_size=25)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.integers(32760, 32765), st.sampled_from((0, 2)), any_steps)
 def test_near_the_last_epoch_every_promise_is_kept(epoch: int, version: int, steps: list[str]) -> None:
     play(Model(epoch, PRODUCER_EPOCH_MAX, version), steps)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from((0, 2)), any_steps)
 def test_with_epochs_that_end_at_once_every_promise_is_kept(version: int, steps: list[str]) -> None:
     play(Model(0, 2, version), steps)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(any_steps)
 def test_what_is_decided_is_what_a_replay_of_the_log_gives(steps: list[str]) -> None:
     model = Model(32764, PRODUCER_EPOCH_MAX, 2)

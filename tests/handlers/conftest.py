@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -41,6 +41,8 @@ from moldau.requests.opener import InlineOpener
 from moldau.requests.pending import PendingAnswer
 from moldau.requests.transaction_verification import NoVerifier
 from tests.committers import NothingToCommit
+
+T = TypeVar("T")
 
 BROKER_ID = BrokerId(1)
 NEWEST_PRODUCE = 13
@@ -122,11 +124,14 @@ class World:
     def image(self) -> ClusterImage:
         return self.metadata.image
 
-    def run(self, awaitable: Awaitable[Any]) -> Any:
-        async def wait() -> Any:
+    def run(self, awaitable: Awaitable[T]) -> T:
+        """The result of `awaitable`. The runner's own `run` sets a handler of signals each time, and takes it back, and
+        both make a text of the task and of what it answered: a sixth of all that these tests cost."""
+
+        async def wait() -> T:
             return await awaitable
 
-        return self.runner.run(wait())
+        return self.runner.get_loop().run_until_complete(wait())
 
     def ask(self, request: Message, version: int | None = None, *, listener: str = "PLAINTEXT") -> Any:
         """The answer as a client of this version (the newest by default) would read it."""
@@ -140,7 +145,7 @@ class World:
             given = registry.handler(request.api_key)(received, context)
             return await given if isinstance(given, PendingAnswer) else given
 
-        return codec.decode(response_type(request.api_key), version, codec.encode(self.runner.run(answer()), version))
+        return codec.decode(response_type(request.api_key), version, codec.encode(self.run(answer()), version))
 
     def create(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> bytes:
         """A topic; its id."""

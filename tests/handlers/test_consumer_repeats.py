@@ -50,7 +50,7 @@ class Side:
                 answer.when_done(lambda _: None)
             return answer
 
-        return self.world.runner.run(dispatch())
+        return self.world.run(dispatch())
 
     def turn(self) -> None:
         """Let the loop do what is due."""
@@ -59,7 +59,7 @@ class Side:
             for _ in range(3):
                 await asyncio.sleep(0)
 
-        self.world.runner.run(turn())
+        self.world.run(turn())
 
 
 class Consumers:
@@ -195,7 +195,7 @@ def test_the_time_is_up(consumers: Consumers) -> None:
             while _bytes_of(consumers.last[consumers.sides.index(side)]) is None:
                 await asyncio.sleep(0.005)
 
-        side.world.runner.run(wait())
+        side.world.run(wait())
     assert _response(consumers.answered()).responses[0].partitions[0].error_code == 0
 
 

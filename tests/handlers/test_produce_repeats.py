@@ -29,7 +29,7 @@ class Server:
     """A broker's dispatcher, in its loop."""
 
     def __init__(self, world: World) -> None:
-        self._runner = world.runner
+        self._world = world
         self._dispatcher = Dispatcher(world.services)
 
     def dispatch(self, frame: bytes, peer: Peer, *, is_lent: bool = False) -> Answer:
@@ -43,7 +43,7 @@ class Server:
                 if is_lent:
                     given[:] = bytes(len(frame))
 
-        return self._runner.run(dispatch())
+        return self._world.run(dispatch())
 
 
 class Producers:

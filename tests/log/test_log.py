@@ -41,6 +41,7 @@ from tests.log.helpers import (
     small_segments,
     transactional,
 )
+from tests.selection import examples
 
 ALL = 1 << 30
 
@@ -294,7 +295,7 @@ def test_a_first_batch_larger_than_max_bytes_is_read_if_asked_for(thirty: Log) -
     assert region_of(thirty, 5, 0, min_one_batch=False) is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 900), st.integers(1, 4)), min_size=1, max_size=60),
     segment_bytes=st.integers(1200, 6000),
@@ -363,7 +364,7 @@ def test_the_first_record_not_older_than_a_time_is_found() -> None:
             assert (found.timestamp, found.leader_epoch) == (times[found.offset], found.offset // 3 * 3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(times=st.lists(st.integers(0, 50), min_size=1, max_size=120), restart=st.booleans())
 def test_times_in_any_order_are_found(times: list[int], restart: bool) -> None:
     files = MemoryFiles()

@@ -32,6 +32,7 @@ from tests.log.helpers import (
     small_segments,
     transactional,
 )
+from tests.selection import examples
 
 FILLED = bytes([FILLER]) * 1000
 FIRST_LOG = f"{DIRECTORY}/{0:020d}.log"
@@ -435,7 +436,7 @@ class Crash:
             assert self.log.append_as_leader(idempotent(number), 0, NOW_MS).base_offset == number
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     steps=st.lists(
         st.one_of(

@@ -12,6 +12,7 @@ from moldau.records.compression import Codec
 from moldau.records.validate import prepare_own_batch
 from tests.log.helpers import NOW_MS, append, batch, memory_log, small_segments
 from tests.records.hostile import many_records
+from tests.selection import examples
 
 
 def compressed(times: list[int], codec: int, *, append_time: int | None = None) -> bytes:
@@ -24,7 +25,7 @@ def found_at(log: Log, asked: int) -> int | None:
     return None if found is None else found.offset
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     batches=st.lists(
         st.tuples(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.sampled_from(list(Codec))), min_size=1

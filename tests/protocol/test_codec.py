@@ -34,6 +34,7 @@ from moldau.protocol.messages.k75_describe_topic_partitions import Cursor, Descr
 from moldau.protocol.schema import EMPTY, Array, Field, Message, Struct
 from tests.protocol.sampling import every_version, message_types, region_of, sample, versions
 from tests.protocol.strategies import structs
+from tests.selection import examples
 
 EXAMPLES = 12
 """For each message; the versions are drawn too. Every single version is in the seeded test below."""
@@ -41,7 +42,7 @@ EXAMPLES = 12
 
 @pytest.mark.parametrize("message_type", message_types(), ids=lambda cls: cls.__name__)
 def test_any_message_comes_back(message_type: type[Message]) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(EXAMPLES), deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def comes_back(data: st.DataObject) -> None:
         version = data.draw(st.sampled_from(versions(message_type)))

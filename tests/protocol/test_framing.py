@@ -22,6 +22,7 @@ from moldau.protocol.messages import headers
 from moldau.protocol.messages.k01_fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.protocol.messages.k12_heartbeat import HeartbeatResponse
 from tests.protocol.sampling import region_of
+from tests.selection import examples
 
 
 def request_header(key: int, version: int, client_id: str | None, header_version: int) -> bytes:
@@ -120,7 +121,7 @@ def framed(*bodies: bytes) -> bytes:
     return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
 
 
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=examples(150), deadline=None, database=None)
 @given(st.lists(st.integers(0, 3 * COPY_BYTES_MAX), max_size=6), st.lists(st.integers(0, 20_000), max_size=12))
 def test_frames_are_the_same_however_they_are_cut(sizes: list[int], cuts: list[int]) -> None:
     bodies = [Random(index).randbytes(size) for index, size in enumerate(sizes)]

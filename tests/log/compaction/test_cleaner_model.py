@@ -18,6 +18,7 @@ from tests.log.helpers import (
     marker,
     open_log,
 )
+from tests.selection import examples
 
 KEYS = st.sampled_from([b"a", b"b", b"c", b"d" * 40, None])
 VALUES = st.one_of(st.none(), st.binary(max_size=12))
@@ -152,7 +153,7 @@ def _last_values(records: Iterable[Record]) -> dict[bytes, bytes]:
     return {key: value for key, value in state.items() if value is not None}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(STEP, max_size=25))
 def test_any_history_comes_to_the_same_map(steps: list[tuple[str, list[Pair], int]]) -> None:
     model = Model()
