@@ -4,7 +4,7 @@ import asyncio
 import ctypes
 import errno
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,8 @@ import pytest
 
 from moldau.broker.directory_threads import SyncThreads
 from moldau.broker.group_commit import GroupCommit
-from moldau.broker.kernel_syncs import UNDER_WAY_MAX, KernelSyncs, kernel_syncs
+from moldau.broker.kernel_syncs import UNDER_WAY_MAX, KernelSyncs
+from moldau.broker.sync_engines import sync_engines
 from moldau.core.clock import SystemClock
 from moldau.core.files import OnResult, SyncEngine
 from moldau.core.ids import TopicPartition
@@ -302,23 +303,55 @@ def test_one_who_fails_when_it_is_told_takes_nobody_along(tmp_path: Path, caplog
     assert "one who waited for a sync has failed" in caplog.text
 
 
-def test_threads_take_over_where_the_kernel_is_not_asked_or_refuses(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def _engines(name: str, to_release: AsyncExitStack) -> Mapping[str, SyncEngine]:
+    return sync_engines(asyncio.get_running_loop(), name, ["/a", "/b"], to_release)
+
+
+def test_the_log_says_who_syncs(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
 
-    async def engines(name: str) -> int:
+    async def count(name: str) -> int:
         async with AsyncExitStack() as to_release:
-            return len(kernel_syncs(asyncio.get_running_loop(), name, ["/a", "/b"], to_release))
+            return len(await _engines(name, to_release))
 
-    assert asyncio.run(engines("auto")) == asyncio.run(engines("aio")) == 2
-    assert "logs are synced by threads, and by aio where many are synced at once" in caplog.text
-    assert "logs are synced by aio" in caplog.text
-    assert asyncio.run(engines("thread")) == 0
+    assert [asyncio.run(count(name)) for name in ("thread", "aio", "auto")] == [0, 2, 2]
+    assert [each.message for each in caplog.records if "synced by" in each.message] == [
+        "logs are synced by threads",
+        "logs are synced by aio",
+        "logs are synced by threads, and by aio where many are synced at once",
+    ]
+
+
+def test_the_kernel_is_asked_when_it_is_needed_and_not_after_the_end(tmp_path: Path) -> None:
+    async def test() -> None:
+        results: asyncio.Queue[int] = asyncio.Queue()
+        async with AsyncExitStack() as to_release:
+            engine = (await _engines("auto", to_release))["/a"]
+            with (tmp_path / "file").open("wb") as file:
+                engine.submit()
+                assert engine.begin(file, results.put_nowait)
+                engine.submit()
+                assert await asyncio.wait_for(results.get(), PATIENCE_S) == 0
+                await to_release.aclose()
+                assert not engine.begin(file, results.put_nowait)
+                engine.submit()
+
+    asyncio.run(test())
+
+
+def test_threads_take_over_where_the_kernel_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("platform.machine", lambda: "abacus")
-    caplog.clear()
-    assert asyncio.run(engines("auto")) == 0
-    assert "the system allows no asynchronous syncs" in caplog.text
-    assert "logs are synced by threads" in caplog.text
-    with pytest.raises(OSError, match="no asynchronous fdatasync"):
-        asyncio.run(engines("aio"))
+
+    async def test() -> None:
+        async with AsyncExitStack() as to_release:
+            engine = (await _engines("auto", to_release))["/a"]
+            with (tmp_path / "file").open("wb") as file:
+                assert not engine.begin(file, lambda _: None)
+                assert not engine.begin(file, lambda _: None)
+            with pytest.raises(OSError, match="no asynchronous fdatasync"):
+                await _engines("aio", to_release)
+
+    asyncio.run(test())
+    assert caplog.text.count("the system allows no asynchronous syncs") == 1

@@ -7,7 +7,7 @@ then is given back, the last first, when it fails or at the end.
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from random import SystemRandom
@@ -34,6 +34,7 @@ from moldau.broker.registration import BrokerStartError
 from moldau.broker.roles import WHOLE_CLUSTER
 from moldau.broker.store_opening import OpenedStore, StoreOpening
 from moldau.broker.strays import StrayReason, is_still_stray, why_stray
+from moldau.broker.sync_engines import sync_engines
 from moldau.broker.transaction_coordinator import TransactionCoordinator
 from moldau.broker.transaction_verifier import CoordinatorVerifier
 from moldau.broker.watchdog import Watchdog
@@ -43,7 +44,7 @@ from moldau.cluster.store import MetadataStore, SessionState, StoreError
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock, SystemClock
 from moldau.core.dynamic_config import DynamicConfig
-from moldau.core.files import Files, SyncEngine
+from moldau.core.files import Files
 from moldau.core.ids import BrokerId, TopicPartition
 from moldau.core.internal_topics import INTERNAL_TOPICS
 from moldau.core.invariants import InvariantError
@@ -292,7 +293,7 @@ class Broker:
         self._dynamic_config.take(configs.get(WHOLE_CLUSTER, {}), configs.get(str(opened.broker_id), {}))
         policy = self._dynamic_config.now.string("log.flush.policy")
         engine = self._dynamic_config.now.string("log.flush.engine")
-        engines = self._sync_engines(ground.loop, engine)
+        engines = sync_engines(ground.loop, engine, self._config.data_directories, self._to_release)
         return make_parts(
             broker_id=opened.broker_id,
             dynamic_config=self._dynamic_config,
@@ -309,14 +310,6 @@ class Broker:
             ),
             random=SystemRandom(),
         )
-
-    def _sync_engines(self, loop: asyncio.AbstractEventLoop, name: str) -> Mapping[str, SyncEngine]:
-        if name == "thread":
-            log.info("logs are synced by threads")
-            return {}
-        from moldau.broker.kernel_syncs import kernel_syncs  # with ctypes, which a start by threads does without
-
-        return kernel_syncs(loop, name, self._config.data_directories, self._to_release)
 
     async def _load_logs(self, ground: _Ground, opened: OpenedStore, logs: LogManager) -> None:
         # In a thread: after a crash much may have to be checked, and the loop has a session to keep alive.

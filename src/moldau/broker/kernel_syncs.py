@@ -14,8 +14,7 @@ import errno
 import logging
 import os
 import platform
-from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
+from collections.abc import Callable
 from struct import Struct
 
 from moldau.core.files import HasDescriptor, OnResult
@@ -158,26 +157,3 @@ class KernelSyncs:
         os.close(self._eventfd)
         self._under_way.clear()
         self._begun.clear()
-
-
-def kernel_syncs(
-    loop: asyncio.AbstractEventLoop, name: str, paths: Iterable[str], to_release: AsyncExitStack
-) -> dict[str, KernelSyncs]:
-    """The engine of each data directory where `name` (`log.flush.engine`) asks for one; none where threads do it.
-
-    `auto` takes what the system allows; `aio` raises OSError if it does not.
-    """
-    engines: dict[str, KernelSyncs] = {}
-    if name != "thread":
-        try:
-            for path in paths:
-                engines[path] = KernelSyncs(loop)
-                to_release.callback(engines[path].close)
-        except OSError as error:
-            if name != "auto":
-                raise
-            log.warning("the system allows no asynchronous syncs: %s", error)
-            engines.clear()
-    who = "threads" if not engines else "aio" if name == "aio" else "threads, and by aio where many are synced at once"
-    log.info("logs are synced by %s", who)
-    return engines
