@@ -1,8 +1,7 @@
 """Sends the markers that end transactions to the leaders of their partitions (WriteTxnMarkers), until all have them.
 
-Each leader is sent one request at a time. What comes up meanwhile goes together in the next one: however many
-transactions end, a broker has one such request under way to each other one. Partitions that are led here take no
-socket where there is a `local` writer.
+Each leader is sent one request at a time. What comes up meanwhile goes together in the next one (`peer_lines`).
+Partitions that are led here take no socket where there is a `local` writer.
 
 The law: a partition is done when its leader says so, or when it is gone from the image; or when it knows a newer epoch
 of the producer, which is given out only after the end of this transaction. Everything else is tried again, with
@@ -14,12 +13,11 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from moldau.broker.parts import Parts
-from moldau.broker.peer import PeerClient, decode_answer
-from moldau.cluster.image import NO_LEADER, Endpoint
+from moldau.broker.peer_lines import PeerLine, PeerLines
 from moldau.coordinators.promise import Promise
 from moldau.coordinators.transactions.markers import Marker
 from moldau.core.ids import TopicPartition
-from moldau.protocol.errors import ErrorCode, ProtocolError
+from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k27_write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerResult,
@@ -32,7 +30,6 @@ from moldau.requests.markers import MarkerWriter
 log = logging.getLogger(__name__)
 
 VERSION = 2
-FRAME_BYTES_MAX = 16 * 1024 * 1024
 MARKERS_MAX = 1_000
 """Markers in one request at most; the others wait for the next."""
 AGAIN_MS = 50
@@ -111,7 +108,7 @@ class MarkerSender:
         self._loop = loop
         self._parts = parts
         self._coordinator_epoch = coordinator_epoch
-        self._leaders: dict[int, _Leader] = {}
+        self._leaders = PeerLines(parts, lambda: _Leader(loop, parts, self))
         self._new: list[tuple[MarkerDelivery, Sequence[TopicPartition]]] = []
         """Markers to be routed at the end of this turn of the loop."""
         self._again: list[tuple[MarkerDelivery, Sequence[TopicPartition]]] = []
@@ -131,7 +128,7 @@ class MarkerSender:
         new, self._new = self._new, []
         for delivery, partitions in new:
             self._route(delivery, partitions)
-        for leader in list(self._leaders.values()):
+        for leader in self._leaders:
             leader.send()
 
     def _route(self, delivery: MarkerDelivery, partitions: Iterable[TopicPartition]) -> None:
@@ -157,15 +154,9 @@ class MarkerSender:
             delivery.drop(gone)
 
     def _leader(self, broker_id: int) -> "_Leader | None":
-        broker = None if broker_id == NO_LEADER else self._parts.metadata.image.brokers.get(broker_id)
-        endpoint = None if broker is None else broker.endpoint(self._parts.config.inter_broker_listener)
-        if endpoint is None:
-            return None
-        leader = self._leaders.get(broker_id)
-        if leader is None:
-            leader = self._leaders[broker_id] = _Leader(self._loop, self._parts, self)
-        leader.endpoint = endpoint
-        leader.local = self.local if broker_id == self._parts.broker_id else None
+        leader = self._leaders.find(broker_id)
+        if leader is not None:
+            leader.local = self.local if broker_id == self._parts.broker_id else None
         return leader
 
     def try_again(self, delivery: MarkerDelivery, partitions: Sequence[TopicPartition]) -> None:
@@ -226,21 +217,17 @@ class MarkerSender:
         """Send no more."""
         if self._timer is not None:
             self._timer.cancel()
-        for leader in self._leaders.values():
-            leader.close()
+        self._leaders.close()
 
 
-class _Leader:
+class _Leader(PeerLine):
     """One broker: what waits for it, and the request under way."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, parts: Parts, sender: MarkerSender) -> None:
-        self._loop = loop
-        self._parts = parts
+        super().__init__(loop, parts, "markers")
         self._sender = sender
-        self._client: PeerClient | None = None
         self._is_asking = False
         self.waiting: dict[MarkerDelivery, list[TopicPartition]] = {}
-        self.endpoint: Endpoint
         self.local: MarkerWriter | None = None
 
     def send(self) -> None:
@@ -263,8 +250,12 @@ class _Leader:
         if self.local is not None:
             self._write_here(self.local, request, sent)
             return
-        timeout_ms = self._parts.config.int("request.timeout.ms")
-        self._peer().send(request, VERSION, timeout_ms, lambda frame: self._answered(sent, _decoded(frame)))
+        self._request(
+            request,
+            VERSION,
+            WriteTxnMarkersResponse,
+            lambda answer: self._answered(sent, None if answer is None else answer.markers),
+        )
 
     def _write_here(
         self,
@@ -292,21 +283,9 @@ class _Leader:
         self._sender.answered(sent, results)
         self.send()
 
-    def _peer(self) -> PeerClient:
-        if self._client is None or self._client.endpoint != self.endpoint:
-            self._close_client()
-            name = f"broker-{self._parts.broker_id}-markers"
-            self._client = PeerClient(self._loop, self.endpoint, name, frame_bytes_max=FRAME_BYTES_MAX)
-        return self._client
-
     def close(self) -> None:
         self.waiting.clear()
-        self._close_client()
-
-    def _close_client(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
+        super().close()
 
 
 def _codes(result: WritableTxnMarkerResult) -> dict[TopicPartition, int]:
@@ -315,14 +294,3 @@ def _codes(result: WritableTxnMarkerResult) -> dict[TopicPartition, int]:
         for topic in result.topics
         for each in topic.partitions
     }
-
-
-def _decoded(frame: memoryview | None) -> Sequence[WritableTxnMarkerResult] | None:
-    if frame is None:
-        return None
-    try:
-        answer = decode_answer(WriteTxnMarkersRequest.api_key, VERSION, frame)
-    except ProtocolError as error:
-        log.warning("the answer to WriteTxnMarkers makes no sense: %s", error)
-        return None
-    return answer.markers if isinstance(answer, WriteTxnMarkersResponse) else None

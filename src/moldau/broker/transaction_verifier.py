@@ -1,7 +1,7 @@
 """Asks transaction coordinators whether partitions are in a transaction, or to put them in (KIP-890).
 
-Each coordinator's broker is asked one request at a time. What comes up meanwhile waits, and goes together in the next:
-however many producers write, a broker has one such request under way to each other one.
+Each coordinator's broker is asked one request at a time. What comes up meanwhile waits, and goes together in the next
+(`peer_lines`).
 
 Of one transactional id only the newest epoch waits. An older one is told INVALID_PRODUCER_EPOCH: it is fenced. Of two
 producer ids the later question waits, and who asked before is to ask again.
@@ -10,15 +10,15 @@ producer ids the later question waits, and who asked before is to ask again.
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from moldau.broker.parts import Parts
-from moldau.broker.peer import PeerClient, decode_answer
-from moldau.cluster.image import NO_LEADER, Endpoint
+from moldau.broker.peer_lines import PeerLine, PeerLines
 from moldau.coordinators.key_partition import partition_of
 from moldau.coordinators.promise import Promise
 from moldau.core.ids import TopicPartition
 from moldau.core.internal_topics import TRANSACTIONS_TOPIC
-from moldau.protocol.errors import ErrorCode, ProtocolError
+from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -31,7 +31,6 @@ from moldau.requests.transaction_verification import PartitionAdder, Transaction
 log = logging.getLogger(__name__)
 
 VERSION = 5
-FRAME_BYTES_MAX = 16 * 1024 * 1024
 TRANSACTIONS_MAX = 1000
 """Transactions in one request at most; the others wait for the next."""
 
@@ -44,7 +43,7 @@ class CoordinatorVerifier:
     def __init__(self, loop: asyncio.AbstractEventLoop, parts: Parts) -> None:
         self._loop = loop
         self._parts = parts
-        self._nodes: dict[int, _Node] = {}
+        self._nodes = PeerLines(parts, lambda: _Node(loop, parts))
         self.local: PartitionAdder | None = None
         """Coordinator of this broker; without it the broker asks itself as it asks others."""
 
@@ -72,26 +71,18 @@ class CoordinatorVerifier:
 
     def _node_of(self, transactional_id: str) -> "_Node | None":
         """The broker that coordinates an id now; None if nobody does."""
-        image = self._parts.metadata.image
-        topic = image.topics.get(TRANSACTIONS_TOPIC)
+        topic = self._parts.metadata.image.topics.get(TRANSACTIONS_TOPIC)
         if topic is None:
             return None
         leader = topic.partitions[partition_of(transactional_id, len(topic.partitions))].leader
-        broker = None if leader == NO_LEADER else image.brokers.get(leader)
-        endpoint = None if broker is None else broker.endpoint(self._parts.config.inter_broker_listener)
-        if endpoint is None:
-            return None
-        node = self._nodes.get(leader)
-        if node is None:
-            node = self._nodes[leader] = _Node(self._loop, self._parts)
-        node.endpoint = endpoint
-        node.local = self.local if leader == self._parts.broker_id else None
+        node = self._nodes.find(leader)
+        if node is not None:
+            node.local = self.local if leader == self._parts.broker_id else None
         return node
 
     def close(self) -> None:
         """Ask nobody any more; whoever waits is told NETWORK_EXCEPTION."""
-        for node in self._nodes.values():
-            node.close()
+        self._nodes.close()
 
 
 def _as_clients_see_it(code: ErrorCode, operation: TransactionOperation) -> ErrorCode:
@@ -136,16 +127,13 @@ class _Question:
                 future.set_result({each: codes.get(each, otherwise) for each in partitions})
 
 
-class _Node:
+class _Node(PeerLine):
     """One coordinator's broker: what waits for it, and the request under way."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, parts: Parts) -> None:
-        self._loop = loop
-        self._parts = parts
-        self._client: PeerClient | None = None
+        super().__init__(loop, parts, "transactions")
         self._pending: dict[str, _Question] = {}
         self._is_asking = False
-        self.endpoint: Endpoint
         self.local: PartitionAdder | None = None
 
     def ask(
@@ -178,26 +166,19 @@ class _Node:
         if self.local is not None:
             self._ask_here(self.local, request, questions)
         else:
-            timeout_ms = self._parts.config.int("request.timeout.ms")
-            self._peer().send(request, VERSION, timeout_ms, lambda frame: self._answered(_decoded(frame), questions))
+            answered = partial(self._answered, questions)
+            self._request(request, VERSION, AddPartitionsToTxnResponse, answered)
 
     def _ask_here(
         self, local: PartitionAdder, request: AddPartitionsToTxnRequest, questions: Sequence[_Question]
     ) -> None:
         answer = local.add_partitions(request)
         if isinstance(answer, Promise):
-            answer.then(lambda response: self._answered(response, questions))
+            answer.then(partial(self._answered, questions))
         else:
-            self._answered(answer, questions)
+            self._answered(questions, answer)
 
-    def _peer(self) -> PeerClient:
-        if self._client is None or self._client.endpoint != self.endpoint:
-            self._close_client()
-            name = f"broker-{self._parts.broker_id}-transactions"
-            self._client = PeerClient(self._loop, self.endpoint, name, frame_bytes_max=FRAME_BYTES_MAX)
-        return self._client
-
-    def _answered(self, response: AddPartitionsToTxnResponse | None, questions: Sequence[_Question]) -> None:
+    def _answered(self, questions: Sequence[_Question], response: AddPartitionsToTxnResponse | None) -> None:
         otherwise = ErrorCode.NETWORK_EXCEPTION
         results: dict[str, Codes] = {}
         if response is not None and response.error_code:
@@ -209,15 +190,10 @@ class _Node:
         self._loop.call_soon(self._send)
 
     def close(self) -> None:
-        self._close_client()
+        super().close()
         pending, self._pending = self._pending, {}
         for question in pending.values():
             question.tell({}, ErrorCode.NETWORK_EXCEPTION)
-
-    def _close_client(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
 
 
 def _of_the_whole(code: int) -> ErrorCode:
@@ -236,14 +212,3 @@ def _codes(result: AddPartitionsToTxnResult) -> Codes:
         for topic in result.topic_results
         for each in topic.results_by_partition
     }
-
-
-def _decoded(frame: memoryview | None) -> AddPartitionsToTxnResponse | None:
-    if frame is None:
-        return None
-    try:
-        answer = decode_answer(AddPartitionsToTxnRequest.api_key, VERSION, frame)
-    except ProtocolError as error:
-        log.warning("the answer of a transaction coordinator makes no sense: %s", error)
-        return None
-    return answer if isinstance(answer, AddPartitionsToTxnResponse) else None
