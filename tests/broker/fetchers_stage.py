@@ -8,7 +8,6 @@ from typing import Any, cast
 import uvloop
 
 from moldau.broker.fetchers import Fetchers
-from moldau.broker.parts import Parts
 from moldau.cluster.image import BrokerInfo, ClusterImage, Endpoint, PartitionImage, TopicImage
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import SystemClock
@@ -21,6 +20,7 @@ from moldau.protocol.messages.k01_fetch import PartitionData
 from moldau.replication.durability import Durability, OnSynced
 from moldau.replication.follower import FollowedPartition
 from moldau.replication.throttle import Throttle
+from moldau.requests.parts import Parts
 from tests.broker.fake_leader import PATIENCE_S, FakeLeader
 from tests.log.helpers import append, batch
 

@@ -11,12 +11,12 @@ from typing import ParamSpec
 import pytest
 
 from moldau.broker.cleaner import ChildProcess, Cleaner
-from moldau.broker.parts import Parts
 from moldau.core.real_files import RealFiles
 from moldau.log.compaction.cleaner import clean
 from moldau.log.compaction.job import CleaningError, CleanJob, CleanResult, CorruptLogError
 from moldau.log.log import Log
 from moldau.records.batch import Record, build_batch, iter_records, split_batches
+from moldau.requests.parts import Parts
 from moldau.testing import async_broker
 
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "8000", "min.cleanable.dirty.ratio": "0.1"}

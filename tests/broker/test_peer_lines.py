@@ -8,12 +8,12 @@ from typing import cast
 import pytest
 import uvloop
 
-from moldau.broker.parts import Parts
 from moldau.broker.peer_lines import PeerLine, PeerLines
 from moldau.cluster.image import NO_LEADER, BrokerInfo, Endpoint
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.invariants import InvariantError
 from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.requests.parts import Parts
 from tests.broker.fake_leader import FakeLeader
 
 OTHER = 2

@@ -7,7 +7,6 @@ from typing import cast
 
 import uvloop
 
-from moldau.broker.parts import Parts
 from moldau.broker.transaction_verifier import CoordinatorVerifier
 from moldau.cluster.image import NO_LEADER, BrokerInfo, Endpoint
 from moldau.coordinators.promise import Promise
@@ -21,6 +20,7 @@ from moldau.protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
+from moldau.requests.parts import Parts
 from moldau.requests.transaction_verification import TransactionOperation, VerifiedTransaction
 from tests.broker.fake_leader import FakeLeader
 

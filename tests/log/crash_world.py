@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from moldau.broker.cleaner import Cleaner
-from moldau.broker.parts import Parts
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import ManualClock
 from moldau.core.faulty_files import FaultyFiles, Stopped
@@ -28,6 +27,7 @@ from moldau.log.retention import expired_count
 from moldau.protocol.errors import ApiError
 from moldau.records.batch import Record, build_batch, iter_records
 from moldau.records.validate import prepare_own_batch
+from moldau.requests.parts import Parts
 from tests.log.helpers import NOW_MS, batches
 
 PARTITION = TopicPartition("events", 3)

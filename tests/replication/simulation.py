@@ -16,7 +16,7 @@ from moldau.broker import leader_fetcher
 from moldau.broker.dispatch import Answer, Dispatcher, Peer
 from moldau.broker.fetchers import Fetchers
 from moldau.broker.isr_changes import IsrProposals
-from moldau.broker.parts import Parts, make_parts, make_services
+from moldau.broker.parts import make_parts, make_services
 from moldau.broker.roles import Roles
 from moldau.cluster.changes import Change, StateChange, applied
 from moldau.cluster.controller import plan_return, reconcile
@@ -41,6 +41,7 @@ from moldau.requests import registry
 from moldau.requests.context import RequestContext, Services
 from moldau.requests.groups_access import GroupsAccess
 from moldau.requests.opener import InlineOpener
+from moldau.requests.parts import Parts
 from moldau.requests.pending import PendingAnswer
 from moldau.requests.transaction_verification import NoVerifier
 from moldau.requests.transactions_access import TransactionsAccess

@@ -29,7 +29,7 @@ from moldau.broker.housekeeping import Housekeeping
 from moldau.broker.listeners import Listeners
 from moldau.broker.opener_thread import OpenerThread
 from moldau.broker.ownership import check_directories
-from moldau.broker.parts import Parts, make_parts, make_services
+from moldau.broker.parts import make_parts, make_services
 from moldau.broker.registration import BrokerStartError
 from moldau.broker.roles import WHOLE_CLUSTER
 from moldau.broker.store_opening import OpenedStore, StoreOpening
@@ -58,6 +58,7 @@ from moldau.replication.durability import Durability
 from moldau.replication.replicas import Replicas
 from moldau.requests.context import Services
 from moldau.requests.markers import LocalMarkers
+from moldau.requests.parts import Parts
 
 log = logging.getLogger(__name__)
 

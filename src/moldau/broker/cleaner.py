@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Protocol
 
-from moldau.broker.parts import Parts
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.files import Files
 from moldau.log.compaction.job import (
@@ -32,6 +31,7 @@ from moldau.log.compaction.policy import Cleanable, clean_job, cleanable
 from moldau.log.log import Log
 from moldau.log.segment import CLEANED_SUFFIX
 from moldau.protocol.errors import ApiError
+from moldau.requests.parts import Parts
 
 log = logging.getLogger(__name__)
 

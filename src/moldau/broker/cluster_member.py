@@ -14,7 +14,6 @@ from moldau.broker.controller import Controller
 from moldau.broker.coordinator import Coordinator
 from moldau.broker.fetchers import Fetchers
 from moldau.broker.isr_changes import IsrProposals
-from moldau.broker.parts import Parts
 from moldau.broker.registration import Registration
 from moldau.broker.roles import Roles
 from moldau.broker.shutdown import hand_over
@@ -22,6 +21,7 @@ from moldau.cluster.image import NO_LEADER, BrokerInfo, ClusterImage
 from moldau.cluster.image_listeners import ImageListener
 from moldau.cluster.store import MetadataStore
 from moldau.core.ids import TopicPartition
+from moldau.requests.parts import Parts
 
 log = logging.getLogger(__name__)
 

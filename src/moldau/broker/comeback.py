@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterator, Sequence
 
-from moldau.broker.parts import Parts
 from moldau.broker.registration import Registration
 from moldau.broker.roles import Roles
 from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, StateChange
@@ -25,6 +24,7 @@ from moldau.cluster.restorer import Claim
 from moldau.cluster.store import StoreError
 from moldau.cluster.znodes import LogEnd
 from moldau.core.ids import TopicPartition
+from moldau.requests.parts import Parts
 
 log = logging.getLogger(__name__)
 

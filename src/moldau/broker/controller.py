@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from moldau.broker import state_changes
 from moldau.broker.admin_requests import AdminServing
-from moldau.broker.parts import Parts
 from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, leaders_are_alive, new_leaders
 from moldau.cluster.controller import reconcile, rewritten
 from moldau.cluster.elections import imbalanced
 from moldau.cluster.image import NO_LEADER, NO_TOPIC_ID, BrokerInfo, ClusterImage, TopicImage
 from moldau.cluster.metadata import Conflict
 from moldau.cluster.store import SessionLost, StoreError, StoreUnavailable
+from moldau.requests.parts import Parts
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Generic, TypeVar
 
-from moldau.broker.parts import Parts
 from moldau.broker.shard_runtime import ShardRuntime, State
 from moldau.cluster.image import ClusterImage, TopicImage
 from moldau.cluster.placement import place_new_topic
@@ -24,6 +23,7 @@ from moldau.core.broker_config import BrokerConfig
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.replication.partition import Partition
 from moldau.requests.groups_access import TransactionalProducer, TransactionMarker
+from moldau.requests.parts import Parts
 
 log = logging.getLogger(__name__)
 

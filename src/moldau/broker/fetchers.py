@@ -7,10 +7,10 @@ and in callbacks, and whatever arrives is taken only for the very object that as
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from moldau.broker.parts import Parts
 from moldau.cluster.image import ClusterImage
 from moldau.core.ids import TopicPartition
 from moldau.replication.follower import FollowedPartition
+from moldau.requests.parts import Parts
 
 if TYPE_CHECKING:  # imported with the first partition that is followed: a broker alone starts without it
     from moldau.broker.leader_fetcher import LeaderFetcher

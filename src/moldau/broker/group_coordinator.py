@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from moldau.broker.coordinator import Coordinator
-from moldau.broker.parts import Parts
 from moldau.coordinators.consumer.matching_allowance import MatchingAllowance
 from moldau.coordinators.groups.offsets_topic import offsets_topic_settings
 from moldau.coordinators.timers import Timers
 from moldau.core.internal_topics import OFFSETS_TOPIC
+from moldau.requests.parts import Parts
 
 if TYPE_CHECKING:  # imported after the start (`background_imports.py`), or with the first shard
     from moldau.coordinators.groups.shard import GroupShard

@@ -10,10 +10,10 @@ from moldau.broker.cluster_member import ClusterMember
 from moldau.broker.coordinator import Coordinator
 from moldau.broker.directory_threads import DirectoryThreads
 from moldau.broker.listeners import Listeners
-from moldau.broker.parts import Parts
 from moldau.broker.tasks import Periodic
 from moldau.core.ids import TopicPartition
 from moldau.protocol.errors import ApiError
+from moldau.requests.parts import Parts
 
 IDLE_CHECK_MS_MAX = 10_000
 INTERVAL_MS_MAX = 86_400_000

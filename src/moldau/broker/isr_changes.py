@@ -10,13 +10,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from moldau.broker.parts import Parts
 from moldau.cluster.changes import StateChange
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.metadata import Conflict
 from moldau.cluster.store import SessionLost, StoreUnavailable
 from moldau.core.invariants import InvariantError
 from moldau.replication.partition import Partition
+from moldau.requests.parts import Parts
 
 log = logging.getLogger(__name__)
 

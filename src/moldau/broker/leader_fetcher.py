@@ -16,7 +16,6 @@ from functools import partial
 from typing import cast
 
 from moldau.broker.follower_syncs import FollowerSyncs
-from moldau.broker.parts import Parts
 from moldau.broker.peer import PeerClient, answer_position, decode_answer
 from moldau.cluster.image import ClusterImage, Endpoint, TopicImage
 from moldau.core.broker_config import BrokerConfig
@@ -36,6 +35,7 @@ from moldau.protocol.messages.k02_list_offsets import (
 )
 from moldau.replication.fetch_plan import Fetch, FetchPlan
 from moldau.replication.throttle import is_throttled
+from moldau.requests.parts import Parts
 
 log = logging.getLogger(__name__)
 

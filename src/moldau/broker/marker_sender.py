@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 
-from moldau.broker.parts import Parts
 from moldau.broker.peer_lines import PeerLine, PeerLines
 from moldau.coordinators.promise import Promise
 from moldau.coordinators.transactions.markers import Marker
@@ -26,6 +25,7 @@ from moldau.protocol.messages.k27_write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from moldau.requests.markers import MarkerWriter
+from moldau.requests.parts import Parts
 
 log = logging.getLogger(__name__)
 

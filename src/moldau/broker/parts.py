@@ -1,14 +1,13 @@
-"""The parts of a running broker that most of the shell works with, and what handlers see of them.
+"""Makes the parts of a running broker that most of the shell works with, and what handlers see of them.
 
 Law: nothing is made below this layer, and nothing here is assigned later: what needs the parts gets them whole.
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import fields
 from random import Random
-from typing import NamedTuple
 
 from moldau.cluster.metadata import Metadata
-from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import Clock
 from moldau.core.dynamic_config import DynamicConfig
 from moldau.core.ids import BrokerId
@@ -22,35 +21,12 @@ from moldau.requests.context import Services
 from moldau.requests.fetch_sessions import FetchSessions
 from moldau.requests.groups_access import GroupsAccess
 from moldau.requests.opener import Opener
+from moldau.requests.parts import Parts
 from moldau.requests.policy import RequestPolicy
 from moldau.requests.producer_ids import ProducerIds
 from moldau.requests.recent_brokers import RecentBrokers
 from moldau.requests.transaction_verification import TransactionVerifier
 from moldau.requests.transactions_access import TransactionsAccess
-
-
-class Parts(NamedTuple):
-    """Objects that several modules of the shell share. A module that needs one or two of these takes them alone."""
-
-    broker_id: BrokerId
-    dynamic_config: DynamicConfig
-    clock: Clock
-    scheduler: Scheduler
-    metadata: Metadata
-    replicas: Replicas
-    logs: LogManager
-    durability: Durability
-    random: Random
-    leader_throttle: Throttle
-    follower_throttle: Throttle
-    fetch_sessions: FetchSessions
-    recent_brokers: RecentBrokers
-    producer_ids: ProducerIds
-
-    @property
-    def config(self) -> BrokerConfig:
-        """The configuration as it is now."""
-        return self.dynamic_config.now
 
 
 def make_parts(
@@ -95,23 +71,11 @@ def make_services(
     logs_made: Callable[[], Awaitable[None]],
 ) -> Services:
     """Services for handlers, made of the parts and of the objects that stand on them."""
+    shared = {field.name: getattr(parts, field.name) for field in fields(parts)}
     return Services(
-        broker_id=parts.broker_id,
-        dynamic_config=parts.dynamic_config,
-        clock=parts.clock,
-        scheduler=parts.scheduler,
-        metadata=parts.metadata,
-        replicas=parts.replicas,
-        logs=parts.logs,
-        durability=parts.durability,
-        random=parts.random,
-        leader_throttle=parts.leader_throttle,
-        follower_throttle=parts.follower_throttle,
-        fetch_sessions=parts.fetch_sessions,
-        recent_brokers=parts.recent_brokers,
+        **shared,
         policy=RequestPolicy(),
         allowance=Allowance(parts.clock),
-        producer_ids=parts.producer_ids,
         groups=groups,
         transactions=transactions,
         opener=opener,

@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from moldau.broker.parts import Parts
 from moldau.broker.peer import PeerClient, decode_answer
 from moldau.cluster.image import NO_LEADER, Endpoint
 from moldau.core.invariants import invariant
 from moldau.protocol.errors import ProtocolError
 from moldau.protocol.schema import Message
+from moldau.requests.parts import Parts
 
 log = logging.getLogger(__name__)
 

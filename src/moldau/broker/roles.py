@@ -15,7 +15,6 @@ from functools import partial
 from moldau.broker import state_changes
 from moldau.broker.fetchers import Fetchers
 from moldau.broker.log_maker import LogMaker
-from moldau.broker.parts import Parts
 from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
 from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
@@ -26,6 +25,7 @@ from moldau.protocol.errors import ApiError
 from moldau.replication.follower import FollowedPartition
 from moldau.replication.partition import IsrChanges, Partition
 from moldau.replication.replica import Replica
+from moldau.requests.parts import Parts
 from moldau.requests.topic_lookup import is_internal
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.coordinator import Coordinator
 from moldau.broker.marker_sender import MarkerSender
-from moldau.broker.parts import Parts
 from moldau.coordinators.key_partition import partition_of
 from moldau.coordinators.promise import Promise
 from moldau.coordinators.timers import Timers
@@ -15,6 +14,7 @@ from moldau.coordinators.transactions.transaction_topic import transaction_topic
 from moldau.core.internal_topics import TRANSACTIONS_TOPIC
 from moldau.protocol.errors import ApiError
 from moldau.protocol.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from moldau.requests.parts import Parts
 
 if TYPE_CHECKING:  # imported when the first shard is made: a broker without transactions starts sooner
     from moldau.coordinators.transactions.shard import TransactionShard

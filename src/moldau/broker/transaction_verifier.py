@@ -12,7 +12,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from moldau.broker.parts import Parts
 from moldau.broker.peer_lines import PeerLine, PeerLines
 from moldau.coordinators.key_partition import partition_of
 from moldau.coordinators.promise import Promise
@@ -26,6 +25,7 @@ from moldau.protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from moldau.requests.parts import Parts
 from moldau.requests.transaction_verification import PartitionAdder, TransactionOperation, VerifiedTransaction
 
 log = logging.getLogger(__name__)

@@ -2,20 +2,9 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from random import Random
 from typing import NamedTuple
 
-from moldau.cluster.metadata import Metadata
-from moldau.core.broker_config import BrokerConfig
-from moldau.core.clock import Clock
-from moldau.core.dynamic_config import DynamicConfig
-from moldau.core.ids import BrokerId
-from moldau.core.scheduler import Scheduler
-from moldau.log.manager import LogManager
 from moldau.records.validate import Allowance
-from moldau.replication.durability import Durability
-from moldau.replication.replicas import Replicas
-from moldau.replication.throttle import Throttle
 from moldau.requests.authorization import (
     ANONYMOUS,
     CLUSTER,
@@ -28,47 +17,26 @@ from moldau.requests.authorization import (
     Resource,
     refused,
 )
-from moldau.requests.fetch_sessions import FetchSessions
 from moldau.requests.groups_access import GroupsAccess
 from moldau.requests.opener import Opener
+from moldau.requests.parts import Parts
 from moldau.requests.policy import RequestPolicy
-from moldau.requests.producer_ids import ProducerIds
-from moldau.requests.recent_brokers import RecentBrokers
 from moldau.requests.transaction_verification import TransactionVerifier
 from moldau.requests.transactions_access import TransactionsAccess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """The parts of a running broker that handlers call: a record, made whole by `broker/`."""
+class Services(Parts):
+    """The parts of a running broker that handlers call, and what stands on them: a record, made whole by `broker/`."""
 
-    broker_id: BrokerId
-    dynamic_config: DynamicConfig
-    clock: Clock
-    scheduler: Scheduler
-    metadata: Metadata
-    replicas: Replicas
-    logs: LogManager
-    durability: Durability
-    random: Random
-    leader_throttle: Throttle
-    follower_throttle: Throttle
-    fetch_sessions: FetchSessions
-    recent_brokers: RecentBrokers
     policy: RequestPolicy
     allowance: Allowance
-    producer_ids: ProducerIds
     groups: GroupsAccess
     transactions: TransactionsAccess
     opener: Opener
     verifier: TransactionVerifier
     logs_made: Callable[[], Awaitable[None]]
     """Returns when every log that the image wants here is made: some wait for their turn."""
-
-    @property
-    def config(self) -> BrokerConfig:
-        """The configuration as it is now."""
-        return self.dynamic_config.now
 
     @property
     def authorizer(self) -> Authorizer:
