@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1 with its StandardAuthorizer is asked what `test_authorization.CASES` ask, and answers as they say.
+"""Apache Kafka 4.3.1 with its StandardAuthorizer is asked what `rights_cases.CASES` ask, and answers as they say.
 
 Three kinds of users: who may do everything but what a case denies, who may do nothing, and who has exactly the rights
 that `authorization.NEEDED` names for an API key.
@@ -22,21 +22,9 @@ from moldau.protocol.messages.k69_consumer_group_describe import ConsumerGroupDe
 from moldau.requests.authorization import CLUSTER, GROUP, NEEDED, OPERATIONS, TOPIC
 from tests.handlers.conftest import World
 from tests.handlers.kafka_with_rights import SETTLE_S, KafkaWithRights, everything_but, kafka_with_rights, only
-from tests.handlers.test_authorization import (
-    CASES,
-    CONSUMERS,
-    TIMEOUT_MS,
-    TXN,
-    Case,
-    G,
-    T,
-    _codes,
-    _commit,
-    _heartbeat,
-    _label,
-    _produce,
-    check_served,
-)
+from tests.handlers.rights_cases import CASES, Case, codes_of, label
+from tests.handlers.rights_requests import CONSUMERS, TIMEOUT_MS, TXN, G, T, commit, heartbeat, produce
+from tests.handlers.test_authorization import check_served
 
 NOBODY = "nobody"
 TRANSACTION = 1
@@ -69,11 +57,13 @@ def _settle(kafka: KafkaWithRights) -> None:
     kafka.ask(CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS))
     world, deadline = _as_world(kafka), time.monotonic() + SETTLE_S
     steps: list[Callable[[], list[int]]] = [
-        lambda: _codes("responses", "partition_responses")(kafka.ask(_produce(world))),
-        lambda: _codes("coordinators")(kafka.ask(FindCoordinatorRequest(coordinator_keys=[G]))),
-        lambda: _codes("topics", "partitions")(kafka.ask(_commit(world))),
-        lambda: [kafka.ask(_heartbeat()).error_code],
-        lambda: _codes("coordinators")(kafka.ask(FindCoordinatorRequest(coordinator_keys=[TXN], key_type=TRANSACTION))),
+        lambda: codes_of("responses", "partition_responses")(kafka.ask(produce(world))),
+        lambda: codes_of("coordinators")(kafka.ask(FindCoordinatorRequest(coordinator_keys=[G]))),
+        lambda: codes_of("topics", "partitions")(kafka.ask(commit(world))),
+        lambda: [kafka.ask(heartbeat()).error_code],
+        lambda: codes_of("coordinators")(
+            kafka.ask(FindCoordinatorRequest(coordinator_keys=[TXN], key_type=TRANSACTION))
+        ),
         lambda: _begin(kafka),
     ]
     for step in steps:
@@ -102,13 +92,13 @@ def _as_world(kafka: KafkaWithRights) -> World:
     return cast(World, SimpleNamespace(image=SimpleNamespace(topics=topics)))
 
 
-@pytest.mark.parametrize("case", CASES, ids=_label)
+@pytest.mark.parametrize("case", CASES, ids=label)
 def test_kafka_refuses_as_the_table_says(kafka: KafkaWithRights, case: Case) -> None:
     answer = kafka.ask(case.make(_as_world(kafka)), case.version, user=_all_but(case))
     assert case.told(answer) == case.expected
 
 
-@pytest.mark.parametrize("case", CASES, ids=_label)
+@pytest.mark.parametrize("case", CASES, ids=label)
 def test_kafka_tells_who_may_nothing_what_the_table_says(kafka: KafkaWithRights, case: Case) -> None:
     answer = kafka.ask(case.make(_as_world(kafka)), case.version, user=NOBODY)
     assert case.told(answer) == case.expected_by_nobody
