@@ -11,6 +11,8 @@ Gaps: loggers are altered by key 44 only, as in Kafka; client metrics have no co
 only `consumer.*`.
 """
 
+from functools import partial
+
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k33_alter_configs import (
     AlterConfigsRequest,
@@ -19,42 +21,21 @@ from moldau.protocol.messages.k33_alter_configs import (
     AlterConfigsResponse,
 )
 from moldau.requests.authorization import ALTER_CONFIGS
-from moldau.requests.config_resources import ResourceType, alter, check_config_count, require, unknown_type
+from moldau.requests.config_resources import ResourceType, alter, alter_each, check_config_count, require, unknown_type
 from moldau.requests.context import RequestContext
-from moldau.requests.duplicates import repeated_in_turns
 from moldau.requests.pending import holds_order
-from moldau.requests.turns import Turns
 
 
 @holds_order
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
-    turns = Turns()
-    named = ((each.resource_type, each.resource_name) for each in request.resources)
-    twice = await repeated_in_turns(named, turns)
-    responses = []
-    async for each in turns.each(request.resources):
-        code, message = ErrorCode.NONE, None
-        try:
-            if (each.resource_type, each.resource_name) in twice:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "the resource is there twice")
-            if each.resource_type == ResourceType.BROKER_LOGGER:
-                raise unknown_type(each.resource_type)  # whoever asks
-            require(ALTER_CONFIGS, each.resource_type, each.resource_name, context)
-            await _replace(each, context, request.validate_only)
-        except ApiError as error:
-            code, message = error.code, error.message
-        responses.append(
-            AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=each.resource_type,
-                resource_name=each.resource_name,
-            )
-        )
-    return AlterConfigsResponse(responses=responses)
+    replace = partial(_replace, context=context, validate_only=request.validate_only)
+    return AlterConfigsResponse(responses=await alter_each(request.resources, replace, AlterConfigsResourceResponse))
 
 
 async def _replace(asked: AlterConfigsResource, context: RequestContext, validate_only: bool) -> None:
+    if asked.resource_type == ResourceType.BROKER_LOGGER:
+        raise unknown_type(asked.resource_type)  # whoever asks
+    require(ALTER_CONFIGS, asked.resource_type, asked.resource_name, context)
     new = _configs(asked)
     await alter(
         asked.resource_type, asked.resource_name, lambda _old: new, context.services, validate_only=validate_only

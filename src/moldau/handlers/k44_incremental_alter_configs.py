@@ -35,14 +35,14 @@ from moldau.requests.config_resources import (
     Configs,
     ResourceType,
     alter,
+    alter_each,
     check_config_count,
     check_logger_name,
     require,
 )
 from moldau.requests.context import RequestContext, Services
-from moldau.requests.duplicates import repeated, repeated_in_turns
+from moldau.requests.duplicates import repeated
 from moldau.requests.pending import holds_order
-from moldau.requests.turns import Turns
 
 
 class Operation(IntEnum):
@@ -56,32 +56,15 @@ class Operation(IntEnum):
 
 @holds_order
 async def handle(request: IncrementalAlterConfigsRequest, context: RequestContext) -> IncrementalAlterConfigsResponse:
-    turns = Turns()
-    named = ((each.resource_type, each.resource_name) for each in request.resources)
-    twice = await repeated_in_turns(named, turns)
-    responses = []
-    async for each in turns.each(request.resources):
-        code, message = ErrorCode.NONE, None
-        try:
-            if (each.resource_type, each.resource_name) in twice:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "the resource is there twice")
-            require(ALTER_CONFIGS, each.resource_type, each.resource_name, context)
-            await _alter(each, context.services, request.validate_only)
-        except ApiError as error:
-            code, message = error.code, error.message
-        responses.append(
-            AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=each.resource_type,
-                resource_name=each.resource_name,
-            )
-        )
+    change = partial(_alter, context=context, validate_only=request.validate_only)
+    responses = await alter_each(request.resources, change, AlterConfigsResourceResponse)
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-async def _alter(asked: AlterConfigsResource, services: Services, validate_only: bool) -> None:
+async def _alter(asked: AlterConfigsResource, context: RequestContext, validate_only: bool) -> None:
+    require(ALTER_CONFIGS, asked.resource_type, asked.resource_name, context)
     _check_operations(asked)
+    services = context.services
     if asked.resource_type == ResourceType.BROKER_LOGGER:
         _alter_loggers(asked, services, validate_only)
         return

@@ -4,8 +4,9 @@ A change is a function from the old properties to the new ones, so that it can b
 again when somebody else changed the same resource first. All of the outcome is checked, not only what is new in it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Sized
 from enum import IntEnum
+from typing import Protocol, TypeVar
 
 from moldau.cluster.config_checks import check_broker_configs, check_topic_configs
 from moldau.cluster.topic_names import validate_topic_name
@@ -16,6 +17,8 @@ from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.requests import broker_loggers
 from moldau.requests.authorization import CLUSTER, GROUP, THE_CLUSTER, TOPIC, Operation
 from moldau.requests.context import RequestContext, Services
+from moldau.requests.duplicates import repeated_in_turns
+from moldau.requests.turns import Turns
 
 Configs = Mapping[str, str]
 Change = Callable[[Configs], Configs]
@@ -68,6 +71,44 @@ def describe(type_: int, name: str, services: Services) -> Iterator[ConfigEntry]
     if type_ == ResourceType.GROUP:
         return group_entries(services.config, _group_configs(name, services))
     raise unknown_type(type_)
+
+
+class _Named(Protocol):
+    @property
+    def resource_type(self) -> int: ...
+
+    @property
+    def resource_name(self) -> str: ...
+
+
+R = TypeVar("R", bound=_Named)
+A = TypeVar("A")
+
+
+async def alter_each(
+    resources: Sequence[R], change: Callable[[R], Awaitable[None]], answer: Callable[..., A]
+) -> list[A]:
+    """The answers for resources that are changed one after the other; one that is there twice is not changed."""
+    turns = Turns()
+    twice = await repeated_in_turns(((each.resource_type, each.resource_name) for each in resources), turns)
+    answers = []
+    async for each in turns.each(resources):
+        code, message = ErrorCode.NONE, None
+        try:
+            if (each.resource_type, each.resource_name) in twice:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the resource is there twice")
+            await change(each)
+        except ApiError as error:
+            code, message = error.code, error.message
+        answers.append(
+            answer(
+                error_code=code,
+                error_message=message,
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+            )
+        )
+    return answers
 
 
 async def alter(type_: int, name: str, change: Change, services: Services, *, validate_only: bool) -> None:
