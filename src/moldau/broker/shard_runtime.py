@@ -184,12 +184,9 @@ class ShardRuntime(Generic[S]):
             if self.state is not State.ACTIVE:
                 return refused(ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator moved"))
         try:
-            outcome, promise = decide(self.shard)
+            outcome, promise = self._decided(decide)
         except ApiError as error:
             return refused(error)
-        except InvariantError:
-            self._broken()
-            return refused(ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator's state is broken"))
         if not outcome.records and not self._gathered and not self._in_flight:
             outcome.committed(0)
             outcome = NOTHING
@@ -198,6 +195,14 @@ class ShardRuntime(Generic[S]):
         answer: PendingWrite[T | R] = PendingWrite(self, outcome, refused)
         self.hold(outcome, promise, answer)
         return answer
+
+    def _decided(self, decide: Callable[[S], Decision[T]]) -> Decision[T]:
+        """The decision of the shard; raises ApiError, also when its state turns out to be broken."""
+        try:
+            return decide(self.shard)
+        except InvariantError as error:
+            self._broken()
+            raise ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator's state is broken") from error
 
     def answer_in_transaction(
         self, producer: TransactionalProducer, decide: Callable[[S], Decision[T]], refused: Callable[[ApiError], R]
@@ -208,12 +213,9 @@ class ShardRuntime(Generic[S]):
         if self.state is not State.ACTIVE:
             return refused(ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator moved"))
         try:
-            outcome, promise = decide(self.shard)
+            outcome, promise = self._decided(decide)
         except ApiError as error:
             return refused(error)
-        except InvariantError:
-            self._broken()
-            return refused(ApiError(ErrorCode.NOT_COORDINATOR, "the coordinator's state is broken"))
         answer: PendingWrite[T | R] = PendingWrite(self, outcome, refused)
         self.waiting[answer] = None
         promise.then(answer.keep)
