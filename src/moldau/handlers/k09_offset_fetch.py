@@ -12,10 +12,10 @@ does not exist.
   they are stale (KIP-848). 10+: topics by id, UNKNOWN_TOPIC_ID for unknown ones.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from moldau.coordinators.groups.offsets import FetchedOffset, WantedOffset
 from moldau.coordinators.groups.shard import GroupShard
@@ -40,6 +40,8 @@ from moldau.requests.pending import PendingAnswer, promised, undecided
 from moldau.requests.pieces import Pieces
 from moldau.requests.topic_lookup import topic_names_and_ids
 from moldau.requests.turns import Turns
+
+P = TypeVar("P")
 
 FETCH_FINDS_NO_COORDINATOR = 0
 GROUP_HAS_AN_ERROR_CODE = 2
@@ -192,17 +194,22 @@ def _topic_answer(offsets: Sequence[FetchedOffset]) -> OffsetFetchResponseTopics
     return OffsetFetchResponseTopics(
         name=offsets[0].topic,
         topic_id=offsets[0].topic_id,
-        partitions=[
-            OffsetFetchResponsePartitions(
-                partition_index=each.partition,
-                committed_offset=each.offset,
-                committed_leader_epoch=each.leader_epoch,
-                metadata=each.metadata,
-                error_code=each.error_code,
-            )
-            for each in offsets
-        ],
+        partitions=_partitions(offsets, OffsetFetchResponsePartitions),
     )
+
+
+def _partitions(offsets: Sequence[FetchedOffset], type_: Callable[..., P]) -> list[P]:
+    """The offsets as messages: before version 8 they are of another type, with the same fields."""
+    return [
+        type_(
+            partition_index=each.partition,
+            committed_offset=each.offset,
+            committed_leader_epoch=each.leader_epoch,
+            metadata=each.metadata,
+            error_code=each.error_code,
+        )
+        for each in offsets
+    ]
 
 
 def _old_answer(found: _Found, wanted: Sequence[OffsetFetchRequestTopics], version: int) -> OffsetFetchResponse:
@@ -225,15 +232,5 @@ def _missing_is_an_error(offset: FetchedOffset) -> FetchedOffset:
 
 def _old_topic(offsets: Sequence[FetchedOffset]) -> OffsetFetchResponseTopic:
     return OffsetFetchResponseTopic(
-        name=offsets[0].topic,
-        partitions=[
-            OffsetFetchResponsePartition(
-                partition_index=each.partition,
-                committed_offset=each.offset,
-                committed_leader_epoch=each.leader_epoch,
-                metadata=each.metadata,
-                error_code=each.error_code,
-            )
-            for each in offsets
-        ],
+        name=offsets[0].topic, partitions=_partitions(offsets, OffsetFetchResponsePartition)
     )
