@@ -12,8 +12,11 @@ Law of every implementation (tests/cluster/store_contract.py holds them to it):
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
 
 Listener = Callable[[str], None]
 
@@ -196,6 +199,17 @@ async def ensure_paths(store: MetadataStore, paths: Iterable[str]) -> None:
 async def ensure_path(store: MetadataStore, path: str) -> None:
     """Make `path` and its parents, where they are missing."""
     await ensure_paths(store, [path])
+
+
+def listen(listeners: list[T], listener: T) -> Callable[[], None]:
+    """Add a listener; the function that is returned takes it out again, once."""
+    listeners.append(listener)
+
+    def end() -> None:
+        with suppress(ValueError):
+            listeners.remove(listener)
+
+    return end
 
 
 def _with_parents(path: str) -> list[str]:

@@ -34,6 +34,7 @@ from moldau.cluster.store import (
     SessionLost,
     SessionState,
     StoreUnavailable,
+    listen,
 )
 
 log = logging.getLogger(__name__)
@@ -117,13 +118,7 @@ class EmbeddedStore:
         return SessionState.SUSPENDED if self._may_be_lost() else self._state
 
     def on_session(self, listener: SessionListener) -> Callable[[], None]:
-        self._session_listeners.append(listener)
-
-        def end() -> None:
-            with suppress(ValueError):
-                self._session_listeners.remove(listener)
-
-        return end
+        return listen(self._session_listeners, listener)
 
     async def get(self, path: str) -> Node | None:
         return await self._read(path, lambda: self._tree.get(path))
@@ -163,14 +158,7 @@ class EmbeddedStore:
             return await self._when_free("/", write)
 
     def watch(self, path: str, listener: Listener) -> Callable[[], None]:
-        watch = (path, listener)
-        self._watches.append(watch)
-
-        def end() -> None:
-            with suppress(ValueError):
-                self._watches.remove(watch)
-
-        return end
+        return listen(self._watches, (path, listener))
 
     async def reconnect(self) -> None:
         async with self._own_turn():

@@ -15,7 +15,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors  # type: ignore[import-untyped]  # the package has no type information
@@ -42,6 +41,7 @@ from moldau.cluster.store import (
     SessionState,
     StoreError,
     StoreUnavailable,
+    listen,
     parent_of,
 )
 from moldau.cluster.zookeeper.session import (
@@ -119,13 +119,7 @@ class ZooKeeperStore:
         return self._state
 
     def on_session(self, listener: SessionListener) -> Callable[[], None]:
-        self._session_listeners.append(listener)
-
-        def end() -> None:
-            with suppress(ValueError):
-                self._session_listeners.remove(listener)
-
-        return end
+        return listen(self._session_listeners, listener)
 
     async def connect(self) -> None:
         """Begin the first session; raises StoreUnavailable if no member answers within the connection timeout."""
