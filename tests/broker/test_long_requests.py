@@ -15,6 +15,7 @@ from moldau.protocol.messages.k02_list_offsets import (
     ListOffsetsTopic,
 )
 from moldau.protocol.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from moldau.protocol.messages.k32_describe_configs import (
     DescribeConfigsRequest,
@@ -25,7 +26,7 @@ from moldau.requests.pieces import Pieces
 from moldau.testing import BrokerInThread, broker
 from tests.broker.raw import RawClient, request_frame
 
-FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, DESCRIBE_CONFIGS = 1, 2, 3, 18, 32
+FETCH, LIST_OFFSETS, METADATA, HEARTBEAT, API_VERSIONS, DESCRIBE_CONFIGS = 1, 2, 3, 12, 18, 32
 TOPIC, TOPIC_TYPE = "the-topic", 2
 
 
@@ -116,6 +117,14 @@ def test_answers_keep_the_order_of_requests_behind_a_long_one(client: RawClient)
     client.send(request_frame(METADATA, 9, long, 1) + request_frame(API_VERSIONS, 0, short, 2))
     assert len(client.answer(METADATA, 9, MetadataResponse, 1).topics) == 20_000
     assert client.answer(API_VERSIONS, 0, ApiVersionsResponse, 2).api_keys
+
+
+def test_twenty_thousand_requests_that_were_sent_ahead_are_answered_in_their_order(client: RawClient) -> None:
+    """Each takes some microseconds, and their answers fit into the socket: nothing else makes the broker pause."""
+    body = codec.encode(HeartbeatRequest(group_id="none", member_id="nobody"), 0)
+    client.send(b"".join(request_frame(HEARTBEAT, 0, body, number) for number in range(20_000)))
+    for number in range(20_000):
+        assert client.answer(HEARTBEAT, 0, HeartbeatResponse, number).error_code != ErrorCode.NONE
 
 
 def test_pieces_are_no_longer_than_they_may_be_and_lose_nothing() -> None:

@@ -1,6 +1,7 @@
 """Headers of every kind, and frames however they are cut."""
 
 import struct
+from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
 
@@ -13,6 +14,8 @@ from moldau.protocol.codec import encode
 from moldau.protocol.errors import ProtocolError
 from moldau.protocol.framing import (
     COPY_BYTES_MAX,
+    Backlog,
+    Frame,
     FrameReader,
     parse_request_header,
     responder,
@@ -121,6 +124,15 @@ def framed(*bodies: bytes) -> bytes:
     return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
 
 
+def fed(reader: FrameReader, data: memoryview) -> Iterator[Frame]:
+    """The frames that `data` completes."""
+    backlog = Backlog(reader)
+    backlog.add(data)
+    while (frame := backlog.take()) is not None:
+        yield frame
+    assert backlog.is_empty
+
+
 @settings(max_examples=examples(150), deadline=None, database=None)
 @given(st.lists(st.integers(0, 3 * COPY_BYTES_MAX), max_size=6), st.lists(st.integers(0, 20_000), max_size=12))
 def test_frames_are_the_same_however_they_are_cut(sizes: list[int], cuts: list[int]) -> None:
@@ -128,7 +140,7 @@ def test_frames_are_the_same_however_they_are_cut(sizes: list[int], cuts: list[i
     stream, reader, found = framed(*bodies), FrameReader(100_000), []
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     for start, stop in pairwise(edges):
-        found += [bytes(frame) for frame in reader.feed(memoryview(stream)[start:stop])]
+        found += [bytes(frame) for frame in fed(reader, memoryview(stream)[start:stop])]
     assert found == bodies
     assert reader.buffered_bytes == 0
 
@@ -151,40 +163,40 @@ def test_a_frame_whose_rest_may_come_behind_it() -> None:
 
 def test_what_a_frame_in_pieces_lacks_is_no_frame() -> None:
     reader = FrameReader(100)
-    assert list(reader.feed(memoryview(struct.pack(">i", 9) + b"12345"))) == []
+    assert list(fed(reader, memoryview(struct.pack(">i", 9) + b"12345"))) == []
     assert reader.whole(memoryview(framed(b"")), 0) == 0
-    assert list(reader.feed(memoryview(framed(b"") + framed(b"next")))) == [b"12345" + framed(b""), b"next"]
+    assert list(fed(reader, memoryview(framed(b"") + framed(b"next")))) == [b"12345" + framed(b""), b"next"]
 
 
 def test_frames_that_arrive_byte_by_byte() -> None:
     reader = FrameReader(100)
-    found = [bytes(frame) for byte in framed(b"", b"a", b"bcd") for frame in reader.feed(memoryview(bytes([byte])))]
+    found = [bytes(frame) for byte in framed(b"", b"a", b"bcd") for frame in fed(reader, memoryview(bytes([byte])))]
     assert found == [b"", b"a", b"bcd"]
 
 
 def test_a_small_frame_is_bytes() -> None:
     """They are decoded faster, and what it came in is not kept alive."""
     reader, data = FrameReader(100), memoryview(framed(b"abc", b"d"))
-    assert [type(frame) for frame in (*reader.feed(data[:5]), *reader.feed(data[5:]))] == [bytes, bytes]
+    assert [type(frame) for frame in (*fed(reader, data[:5]), *fed(reader, data[5:]))] == [bytes, bytes]
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 101, 2**31 - 1])
 def test_a_size_outside_the_limit_is_refused_before_anything_is_kept(size: int) -> None:
     reader = FrameReader(100)
     with pytest.raises(ProtocolError, match="100 are allowed"):
-        list(reader.feed(memoryview(struct.pack(">i", size) + b"some bytes")))
+        list(fed(reader, memoryview(struct.pack(">i", size) + b"some bytes")))
     assert reader.buffered_bytes == 0
 
 
 def test_a_bad_size_is_refused_when_its_fourth_byte_comes() -> None:
     reader = FrameReader(100)
-    assert list(reader.feed(memoryview(b"\x7f\xff\xff"))) == []
+    assert list(fed(reader, memoryview(b"\x7f\xff\xff"))) == []
     with pytest.raises(ProtocolError):
-        list(reader.feed(memoryview(b"\xff")))
+        list(fed(reader, memoryview(b"\xff")))
 
 
 def test_frames_before_a_bad_size_are_delivered() -> None:
-    frames = iter(FrameReader(100).feed(memoryview(framed(b"good") + b"\xff\xff\xff\xff")))
+    frames = iter(fed(FrameReader(100), memoryview(framed(b"good") + b"\xff\xff\xff\xff")))
     assert next(frames) == b"good"
     with pytest.raises(ProtocolError):
         next(frames)
@@ -192,5 +204,19 @@ def test_frames_before_a_bad_size_are_delivered() -> None:
 
 def test_only_what_arrived_is_kept() -> None:
     reader = FrameReader(2**31 - 1)
-    assert list(reader.feed(memoryview(struct.pack(">i", 2**30) + b"start"))) == []
+    assert list(fed(reader, memoryview(struct.pack(">i", 2**30) + b"start"))) == []
     assert reader.buffered_bytes == 9
+
+
+def test_what_comes_while_some_waits_is_taken_after_it() -> None:
+    backlog = Backlog(FrameReader(100))
+    assert backlog.is_empty
+    backlog.add(memoryview(framed(b"one", b"two")))
+    assert backlog.take() == b"one"
+    assert not backlog.is_empty
+    backlog.add(memoryview(framed(b"three")))
+    assert [backlog.take(), backlog.take()] == [b"two", b"three"]
+    assert backlog.is_empty
+    backlog.add(memoryview(framed(b"four")))
+    backlog.clear()
+    assert backlog.take() is None

@@ -4,10 +4,14 @@ Answers leave in the order their requests came: clients match them by position. 
 read (several may be waiting for a sync or for data at once), but never before the one ahead of it is decided, never
 while an earlier answer is still stuck in front of a client that does not read, and never more than
 REQUESTS_IN_FLIGHT_MAX at a time: so a connection's memory is bounded whatever its client does.
+
+However many requests a client has sent ahead, they are worked on for AT_ONCE_S; those behind wait for another turn of
+the loop. A megabyte can hold 60,000 of them.
 """
 
 import asyncio
 import logging
+import time
 from collections import deque
 from concurrent.futures import Executor
 from typing import Protocol, cast
@@ -16,14 +20,18 @@ from moldau.broker.dispatch import Dispatcher, Peer, chunks_of
 from moldau.broker.receive_buffers import INPUT_BYTES, ReceiveBuffers
 from moldau.broker.sender import Chunk, Sender
 from moldau.protocol.errors import ProtocolError
-from moldau.protocol.framing import COPY_BYTES_MAX, SIZE_BYTES, Frame, FrameReader
+from moldau.protocol.framing import COPY_BYTES_MAX, SIZE_BYTES, Backlog, FrameReader
 from moldau.requests.pending import PendingAnswer
+from moldau.requests.turns import next_turn
 
 log = logging.getLogger(__name__)
 
 REQUESTS_IN_FLIGHT_MAX = 32
 KEPT_BYTES_MIN = 16 * 1024
 """Less of a frame than this is copied out of where it was read to."""
+AT_ONCE_S = 0.001
+"""Time for which the requests of one connection are worked on, one after the other, before all others have their turn:
+some fifty small ones."""
 
 
 class ConnectionOwner(Protocol):
@@ -45,9 +53,9 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_answers",
+        "_backlog",
         "_cold_reads",
         "_dispatch",
-        "_frames",
         "_in_flight_max",
         "_inputs",
         "_is_at_work",
@@ -59,6 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         "_reading_paused",
         "_sender",
         "_transport",
+        "_waits_for_turn",
         "last_active",
         "peer",
     )
@@ -81,10 +90,11 @@ class Connection(asyncio.BufferedProtocol):
         self._kept: memoryview | None = None
         self._kept_bytes = 0  # of a frame that is not complete, at the beginning of what is kept
         self._reader = FrameReader(request_bytes_max)
-        self._frames: deque[Frame] = deque()  # read, and not taken up yet
+        self._backlog = Backlog(self._reader)  # read, and not taken up yet
         self._answers: deque[list[Chunk] | PendingAnswer] = deque()  # taken up, and not sent yet
         self._in_flight_max = REQUESTS_IN_FLIGHT_MAX  # 0 while the last one is not decided
         self._is_at_work = False  # a request is being dispatched, which may end an earlier one
+        self._waits_for_turn = False
         self._reading_paused = False
         self._transport: asyncio.Transport
         self._sender: Sender
@@ -100,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def connection_lost(self, _: Exception | None) -> None:
-        self._frames.clear()
+        self._backlog.clear()
         for answer in self._answers:
             if isinstance(answer, PendingAnswer):
                 answer.cancel()
@@ -134,7 +144,8 @@ class Connection(asyncio.BufferedProtocol):
         """Answer the requests that are whole and need not wait; returns where the others begin."""
         reader, answers, sender, position, end = self._reader, self._answers, self._sender, 0, len(data)
         ready: list[bytes] = []  # goes out in one write
-        in_flight_max = 0 if self._frames else self._in_flight_max
+        over_at = 0.0
+        in_flight_max = self._in_flight_max if self._backlog.is_empty else 0
         self._is_at_work = True
         try:
             while position < end and sender.idle and len(answers) + len(ready) < in_flight_max:
@@ -157,6 +168,11 @@ class Connection(asyncio.BufferedProtocol):
                         self._write(ready)
                     self._answer(answer)
                     in_flight_max = self._in_flight_max
+                if position < end:
+                    now = time.perf_counter()
+                    over_at = over_at or now + AT_ONCE_S
+                    if now >= over_at:
+                        break
         finally:
             self._is_at_work = False
             self._write(ready)
@@ -175,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
         rest = len(data) - position
         if (
             rest >= KEPT_BYTES_MIN
-            and not self._frames
+            and self._backlog.is_empty
             and self._reader.lacks_some(data, position, INPUT_BYTES)
             and (kept is not None or self._inputs.can_be_kept)
         ):
@@ -184,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
             if position:
                 self._kept[:rest] = data[position:]
         else:
-            self._frames.extend(self._reader.feed(data[position:]))
+            self._backlog.add(data[position:])
             self._serve()
 
     def _answer(self, answer: bytes | list[Chunk] | PendingAnswer) -> None:
@@ -229,26 +245,33 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Take up waiting requests while there is room, send what is ready, and read on or not accordingly."""
-        if self._is_at_work:
+        backlog = self._backlog
+        if self._is_at_work or self._waits_for_turn or (backlog.is_empty and not self._reading_paused):
             return
-        frames = self._frames
+        over_at = time.perf_counter() + AT_ONCE_S
         self._is_at_work = True
         try:
-            while frames and self._sender.idle and len(self._answers) < self._in_flight_max:
-                self._take_up()
+            while self._may_go_on():
+                if time.perf_counter() >= over_at:
+                    self._wait_for_turn()
+                    break
+                self._take_up(over_at)
         except ProtocolError as error:
             self._refuse(error)
         else:
-            if bool(frames) != self._reading_paused:
-                self._read_on(not frames)
+            if backlog.is_empty == self._reading_paused:
+                self._read_on(backlog.is_empty)
         finally:
             self._is_at_work = False
 
-    def _take_up(self) -> None:
-        """Work on as many waiting requests as there is room for; what is ready goes out in one write."""
-        frames, answers, ready = self._frames, self._answers, list[Chunk]()
-        while frames and len(answers) < self._in_flight_max:
-            answer = self._dispatch(frames.popleft(), self.peer)
+    def _may_go_on(self) -> bool:
+        return not self._backlog.is_empty and self._sender.idle and len(self._answers) < self._in_flight_max
+
+    def _take_up(self, over_at: float) -> None:
+        """Work on as many waiting requests as there is room and time for; what is ready goes out in one write."""
+        answers, ready = self._answers, list[Chunk]()
+        while len(answers) < self._in_flight_max and (frame := self._backlog.take()) is not None:
+            answer = self._dispatch(frame, self.peer)
             if isinstance(answer, PendingAnswer):
                 self._await(answer)
             elif answer is not None:
@@ -257,10 +280,20 @@ class Connection(asyncio.BufferedProtocol):
                     answers.append(chunks)
                 else:
                     ready += chunks
+            if time.perf_counter() >= over_at:
+                break
         if ready:
             self._sender.send(ready)
         if answers:
             self._send_ready()
+
+    def _wait_for_turn(self) -> None:
+        self._waits_for_turn = True
+        next_turn().add_done_callback(self._turn_came)
+
+    def _turn_came(self, _: object) -> None:
+        self._waits_for_turn = False
+        self._serve()
 
     def _read_on(self, on: bool) -> None:
         if not self._transport.is_closing():
@@ -294,5 +327,5 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, error: ProtocolError) -> None:
         log.warning("closing the connection of %s: %s", self.peer, error)
-        self._frames.clear()
+        self._backlog.clear()
         self._transport.abort()

@@ -5,7 +5,7 @@ a response begins with the correlation id of its request.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from moldau.protocol.apis import API_VERSIONS, CONTROLLED_SHUTDOWN, find
@@ -31,6 +31,7 @@ PIECES_MAX: Final = 256
 """Pieces of a frame that are kept apart: a client that sends byte by byte costs memory for bytes, not for an object
 each."""
 
+_NO_DATA: Final = memoryview(b"")
 _size = struct.Struct(">i")
 _unpack_size = _size.unpack_from
 _fixed = struct.Struct(">hhi")
@@ -185,20 +186,6 @@ class FrameReader:
         self._missing = None
         return memoryview(whole)[SIZE_BYTES:] if len(whole) > SIZE_BYTES + COPY_BYTES_MAX else whole[SIZE_BYTES:]
 
-    def feed(self, data: memoryview) -> Iterator[Frame]:
-        """Copies of the frames that `data` completes. Iterate to the end: a bad size raises after the frames before
-        it."""
-        position = 0
-        while position < len(data):
-            stop = self.whole(data, position)
-            if stop:
-                yield bytes(data[position + SIZE_BYTES : stop])
-                position = stop
-            else:
-                position = self.collect(data, position)
-                if self.is_complete:
-                    yield self.take()
-
     def _size_at(self, data: bytes | memoryview, position: int) -> int:
         size: int = _unpack_size(data, position)[0]
         if not 0 <= size <= self._frame_bytes_max:
@@ -207,3 +194,50 @@ class FrameReader:
 
     def _bad_size(self, size: int) -> ProtocolError:
         return ProtocolError(f"a frame of {size} bytes; {self._frame_bytes_max} are allowed")
+
+
+class Backlog:
+    """Input that waits for its turn. It is cut into frames one by one, as they are taken: a megabyte can hold 260,000,
+    and to cut them all takes longer than a loop may be held."""
+
+    __slots__ = ("_data", "_position", "_reader", "is_empty")
+
+    def __init__(self, reader: FrameReader) -> None:
+        self._reader = reader
+        self._data = _NO_DATA
+        self._position = 0
+        self.is_empty = True
+
+    def add(self, data: memoryview) -> None:
+        """Keep a copy behind what waits already."""
+        self._data = memoryview(b"".join((self._data[self._position :], data)))
+        self._position = 0
+        self.is_empty = not self._data
+
+    def take(self) -> Frame | None:
+        """The next frame; None if there is no whole one: then the reader has what came of it, and nothing waits. Raises
+        ProtocolError."""
+        data, reader, position = self._data, self._reader, self._position
+        while position < len(data):
+            stop = reader.whole(data, position)
+            if stop:
+                self._move(stop)
+                frame = data[position + SIZE_BYTES : stop]
+                return frame if len(frame) > COPY_BYTES_MAX else bytes(frame)
+            position = reader.collect(data, position)
+            if reader.is_complete:
+                self._move(position)
+                return reader.take()
+        self.clear()
+        return None
+
+    def _move(self, position: int) -> None:
+        if position == len(self._data):
+            self.clear()
+        else:
+            self._position = position
+
+    def clear(self) -> None:
+        """Forget what waits."""
+        self._data, self._position = _NO_DATA, 0
+        self.is_empty = True

@@ -30,7 +30,7 @@ class Turns:
     async def give_way(self) -> None:
         """Wait for the next turn if this one is over."""
         if time.perf_counter() >= self._end:
-            await _queue().wait()
+            await next_turn()
             self._end = time.perf_counter() + TURN_S
 
     async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
@@ -49,6 +49,11 @@ class Turns:
                 result: T = end.value
                 return result
             await self.give_way()
+
+
+def next_turn() -> "asyncio.Future[None]":
+    """The end of a wait for the next turn, for work that is no coroutine."""
+    return _queue().wait()
 
 
 class _Queue:
