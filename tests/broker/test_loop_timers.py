@@ -123,6 +123,36 @@ def test_what_was_cancelled_is_forgotten_long_before_its_time() -> None:
     run(test)
 
 
+def test_very_many_that_are_due_at_once_leave_the_loop_its_turn_and_keep_their_order() -> None:
+    async def test(timers: LoopTimers, ran: Ran) -> None:
+        names = [str(number) for number in range(20_000)]
+        for name in names:
+            timers.schedule(name, 0, ran.note(name))
+        rounds = 0
+        while len(ran.names) < len(names):
+            await asyncio.sleep(0)
+            rounds += 1
+        assert ran.names == names
+        assert rounds > 3
+
+    run(test)
+
+
+def test_what_waits_for_its_turn_does_not_run_after_the_end() -> None:
+    async def test(timers: LoopTimers, ran: Ran) -> None:
+        for number in range(20_000):
+            timers.schedule(str(number), 0, ran.note("many"))
+        await ran.all_of(1)
+        so_far = len(ran.names)
+        assert so_far < 20_000
+        timers.cancel_all()
+        timers.schedule("after", 5, ran.note("after"))
+        await ran.all_of(so_far + 1)
+        assert ran.names[so_far:] == ["after"]
+
+    run(test)
+
+
 def test_nothing_runs_after_the_end() -> None:
     async def test(timers: LoopTimers, ran: Ran) -> None:
         timers.schedule("never", 0, lambda: pytest.fail("a timer ran after the end"))

@@ -2,18 +2,23 @@
 
 A session is put off by every heartbeat and hardly ever ends, so putting off must cost next to nothing: it notes the
 later time, and the loop's one timer of a shard finds that out when it comes to the earlier one.
+
+Ten thousand that are due at once, of one shard or of fifty, run some at a time, in turns with long requests.
 """
 
 import asyncio
-from collections import deque
+import time
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from moldau.coordinators.timers import Expire
+from moldau.requests.turns import next_turn
 
 EARLY_S = 0.001
 """A loop that counts milliseconds may wake us that much too soon."""
+AT_ONCE_S = 0.0005
+"""Time for which the timers of a shard that are due run one after the other before they wait for another turn."""
 STALE_ENTRIES_MIN = 64
 """Below this nobody cares how many entries of the queue are of no use any more."""
 
@@ -38,7 +43,7 @@ class LoopTimers:
         self._timers: dict[str, _Timer] = {}
         self._queue: list[_Entry] = []
         self._order = 0
-        self._handle: asyncio.TimerHandle | None = None
+        self._handle: asyncio.TimerHandle | asyncio.Future[None] | None = None
         self._wakes_at = 0.0
 
     def schedule(self, key: str, delay_ms: int, expire: Expire) -> None:
@@ -78,21 +83,31 @@ class LoopTimers:
         self._handle = self._loop.call_later(max(due - self._loop.time(), 0), self._wake)
 
     def _wake(self) -> None:
-        """Run the timers that are due. Timers that they schedule have their turn later, even if they are due at
-        once."""
+        """Run the timers that are due, until the turn is over. Timers that they schedule have their turn later, even if
+        they are due at once."""
         self._handle = None
-        now = self._loop.time() + EARLY_S
-        due: deque[_Entry] = deque()
-        while self._queue and self._queue[0][0] <= now:
-            due.append(heappop(self._queue))
+        now, newest, over_at = self._loop.time() + EARLY_S, self._order, time.perf_counter() + AT_ONCE_S
+        is_over = False
         try:
-            while due:
-                self._pass(due.popleft(), now)
+            while not is_over and self._queue and self._queue[0][0] <= now and self._queue[0][1] <= newest:
+                self._pass(heappop(self._queue), now)
+                is_over = time.perf_counter() >= over_at
         finally:
-            for entry in due:  # of one that failed the others know nothing
-                heappush(self._queue, entry)
-            if self._queue:
+            if is_over and self._queue and self._queue[0][0] <= now:
+                self._wait_for_turn()
+            elif self._queue:
                 self._wake_at(self._queue[0][0])
+
+    def _wait_for_turn(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._wakes_at = 0.0
+        self._handle = turn = next_turn()
+        turn.add_done_callback(self._turn_came)
+
+    def _turn_came(self, turn: "asyncio.Future[None]") -> None:
+        if not turn.cancelled():
+            self._wake()
 
     def _pass(self, entry: _Entry, now: float) -> None:
         """Run the timer whose time has come, or put it where it belongs by now."""
