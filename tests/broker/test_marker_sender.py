@@ -5,11 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from moldau.broker.marker_sender import MarkerDelivery
+from moldau.broker import marker_sender
+from moldau.broker.marker_sender import PARTITIONS_MAX, MarkerDelivery
 from moldau.coordinators.transactions.markers import Marker
 from moldau.core.ids import TopicPartition
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k20_delete_topics import DeleteTopicsRequest
+from moldau.protocol.messages.k27_write_txn_markers import WritableTxnMarker
 from tests.handlers.conftest import World
 from tests.handlers.transactions import PlayedWriter, Producer
 
@@ -60,6 +62,11 @@ def sending() -> Iterator[Sending]:
 
 def marker(producer_id: int = 7, *partitions: TopicPartition) -> Marker:
     return Marker(producer_id, 1, True, frozenset(partitions or (A, B)), 2)
+
+
+def sent(sending: Sending) -> list[list[WritableTxnMarker]]:
+    """The markers of each request."""
+    return sending.writer.asked
 
 
 @pytest.mark.parametrize(
@@ -130,6 +137,37 @@ def test_markers_of_one_turn_share_a_request_and_those_behind_wait_for_its_answe
     sending.writer.release()
     sending.until_done(5)
     assert [[each.producer_id for each in one] for one in sending.writer.asked] == [[1, 2, 3], [4, 5]]
+
+
+def test_a_marker_for_very_many_partitions_goes_in_several_requests(sending: Sending) -> None:
+    """Each is written in one turn of the loop: ten thousand partitions at once held it for 450 ms."""
+    sending.world.create("wide", 2 * PARTITIONS_MAX + 50)
+    sending.send(marker(7, *(TopicPartition("wide", number) for number in range(2 * PARTITIONS_MAX + 50))))
+    sending.until_done()
+    asked = [
+        [index for one in each for topic in one.topics for index in topic.partition_indexes] for each in sent(sending)
+    ]
+    assert [len(each) for each in asked] == [PARTITIONS_MAX, PARTITIONS_MAX, 50]
+    assert sorted(index for each in asked for index in each) == list(range(2 * PARTITIONS_MAX + 50))
+
+
+def test_markers_of_very_many_transactions_go_in_several_requests(sending: Sending) -> None:
+    for producer_id in range(PARTITIONS_MAX + 1):
+        sending.send(marker(producer_id, A))
+    sending.until_done(PARTITIONS_MAX + 1)
+    assert [len(each) for each in sent(sending)] == [PARTITIONS_MAX, 1]
+
+
+def test_leaders_of_very_many_partitions_are_looked_for_in_turns(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marker_sender, "ROUTED_AT_ONCE", 3)
+    sending.writer.codes[A] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    for producer_id in range(5):
+        sending.send(marker(producer_id))
+    sending.until_done(5)
+    assert sending.done == [True] * 5
+    assert [len(each) for each in sent(sending)][:2] == [2, 2]
 
 
 def test_a_delivery_that_is_called_off_tells_nobody_and_is_not_repeated(sending: Sending) -> None:

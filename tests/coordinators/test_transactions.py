@@ -4,7 +4,7 @@ import pytest
 
 from moldau.coordinators.consumer.topic_regex import TopicRegex
 from moldau.coordinators.transactions.listing import Filters
-from moldau.coordinators.transactions.shard import AGAIN_MS, EXPIRY_STEP_IDS_MAX
+from moldau.coordinators.transactions.shard import AGAIN_MS, EXPIRY_STEP_IDS_MAX, OVERDUE_STEP_IDS_MAX
 from moldau.coordinators.transactions.transaction import Producer
 from moldau.protocol.errors import ErrorCode
 from tests.coordinators.transactions_driver import FAILED, ID, TIMEOUT_MS, A, B, Driver, code_of
@@ -431,8 +431,30 @@ def test_many_unused_ids_are_forgotten_some_in_each_turn() -> None:
     driver.pass_time(8 * DAY_MS)
     driver.apply(driver.shard.clean_up())
     outcomes = driver.timers.advance(0)
-    assert [len(each.records) for each in outcomes] == [EXPIRY_STEP_IDS_MAX, 1]
+    assert [len(each.records) for each in outcomes if each.records] == [EXPIRY_STEP_IDS_MAX, 1]
     assert list(driver.shard.items()) == []
+
+
+def test_many_that_are_open_for_too_long_are_found_some_in_each_turn_and_aborted_one_by_one() -> None:
+    driver = Driver()
+    for number in range(OVERDUE_STEP_IDS_MAX + 1):
+        driver.add(driver.init(name=f"id-{number}"), name=f"id-{number}")
+    driver.pass_time(TIMEOUT_MS + 1)
+    driver.apply(driver.shard.clean_up())
+    assert set(driver.timers.keys()) == {"overdue", "expiry"}
+    outcomes = driver.timers.advance(0)
+    assert {len(each.records) for each in outcomes} == {0, 1}
+    assert {each.state.value for _, each in driver.shard.items()} == {"PrepareAbort"}
+
+
+def test_a_new_coordinator_takes_up_prepared_transactions_one_by_one() -> None:
+    driver = Driver()
+    producers = {name: driver.init(name=name) for name in ("one", "two")}
+    for name, producer in producers.items():
+        driver.add(producer, name=name)
+        driver.end(producer, name=name)
+    assert driver.shard.on_loaded() == ()
+    assert driver.timers.keys() == ["again/one", "again/two"]
 
 
 # Listing

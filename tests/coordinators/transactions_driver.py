@@ -83,8 +83,8 @@ class Driver:
             record = TRANSACTION_RECORDS.decode(key, value)
             assert record is not None
             self.shard.replay(record)
-        for outcome in self.shard.on_loaded():
-            self.apply(outcome)
+        self.shard.on_loaded()
+        self.timers.advance(0)
 
     def reload(self) -> None:
         self.shard.on_unloaded()

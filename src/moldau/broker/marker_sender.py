@@ -10,6 +10,7 @@ whoever leads by then. Only a leader that knows a newer coordinator ends a deliv
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from moldau.broker.peer_lines import PeerLine, PeerLines
@@ -30,8 +31,11 @@ from moldau.requests.parts import Parts
 log = logging.getLogger(__name__)
 
 VERSION = 2
-MARKERS_MAX = 1_000
-"""Markers in one request at most; the others wait for the next."""
+PARTITIONS_MAX = 200
+"""Partitions in one request at most, of all its markers; the others wait for the next. A marker is some 50 us of work
+for the one who writes it, who may be this broker."""
+ROUTED_AT_ONCE = 1_000
+"""Partitions whose leaders are looked for in one turn of the loop."""
 AGAIN_MS = 50
 """Pause before a partition is tried again that has no leader, or whose leader did not take the marker."""
 
@@ -109,8 +113,8 @@ class MarkerSender:
         self._parts = parts
         self._coordinator_epoch = coordinator_epoch
         self._leaders = PeerLines(parts, lambda: _Leader(loop, parts, self))
-        self._new: list[tuple[MarkerDelivery, Sequence[TopicPartition]]] = []
-        """Markers to be routed at the end of this turn of the loop."""
+        self._new: deque[tuple[MarkerDelivery, Sequence[TopicPartition]]] = deque()
+        """Markers to be routed at the end of this turn of the loop, with ROUTED_AT_ONCE partitions at most."""
         self._again: list[tuple[MarkerDelivery, Sequence[TopicPartition]]] = []
         """Markers to be routed when their pause is over."""
         self._timer: asyncio.TimerHandle | None = None
@@ -121,13 +125,19 @@ class MarkerSender:
         delivery = MarkerDelivery(transactional_id, marker, self._coordinator_epoch(transactional_id), done)
         if not self._new:
             self._loop.call_soon(self._route_new)
-        self._new.append((delivery, tuple(marker.partitions)))
+        partitions = tuple(marker.partitions)
+        for start in range(0, len(partitions), ROUTED_AT_ONCE):
+            self._new.append((delivery, partitions[start : start + ROUTED_AT_ONCE]))
         return delivery
 
     def _route_new(self) -> None:
-        new, self._new = self._new, []
-        for delivery, partitions in new:
+        room = ROUTED_AT_ONCE
+        while self._new and room > 0:
+            delivery, partitions = self._new.popleft()
             self._route(delivery, partitions)
+            room -= len(partitions)
+        if self._new:
+            self._loop.call_soon(self._route_new)
         for leader in self._leaders:
             leader.send()
 
@@ -170,8 +180,9 @@ class MarkerSender:
     def _route_again(self) -> None:
         self._timer = None
         again, self._again = self._again, []
+        if not self._new:
+            self._loop.call_soon(self._route_new)
         self._new += again
-        self._route_new()
 
     def answered(
         self,
@@ -236,11 +247,16 @@ class _Leader(PeerLine):
         if self._is_asking:
             return
         sent: dict[int, tuple[MarkerDelivery, list[TopicPartition]]] = {}
+        room = PARTITIONS_MAX
         for delivery in list(self.waiting):
             if delivery.is_over:
                 del self.waiting[delivery]
-            elif len(sent) < MARKERS_MAX and delivery.marker.producer_id not in sent:
-                sent[delivery.marker.producer_id] = (delivery, self.waiting.pop(delivery))
+            elif room and delivery.marker.producer_id not in sent:
+                partitions = self.waiting.pop(delivery)
+                if len(partitions) > room:
+                    self.waiting[delivery] = partitions[room:]
+                sent[delivery.marker.producer_id] = (delivery, partitions[:room])
+                room -= min(len(partitions), room)
         if sent:
             self._is_asking = True
             self._ask(list(sent.values()))

@@ -31,8 +31,8 @@ from moldau.requests.turns import Turns
 
 PIECES = Pieces("markers", "markers", "topics", "topics", elements_max=100)
 
-PARTITIONS_AT_ONCE_MAX = 1000
-"""Partitions written to in one turn of the loop; a request of a coordinator hardly has more."""
+PARTITIONS_AT_ONCE_MAX = 200
+"""Partitions written to in one turn of the loop: some 10 ms. A request of a coordinator has no more."""
 
 
 def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> WriteTxnMarkersResponse | PendingAnswer:
@@ -59,8 +59,8 @@ async def _write_in_turns(request: WriteTxnMarkersRequest, context: RequestConte
         for topic in marker.topics:
             answered = WritableTxnMarkerTopicResult(name=topic.name, partitions=[])
             result.topics.append(answered)
-            for start in range(0, len(topic.partition_indexes), PARTITIONS_AT_ONCE_MAX // 10):
-                indexes = topic.partition_indexes[start : start + PARTITIONS_AT_ONCE_MAX // 10]
+            for start in range(0, len(topic.partition_indexes), PARTITIONS_AT_ONCE_MAX // 2):
+                indexes = topic.partition_indexes[start : start + PARTITIONS_AT_ONCE_MAX // 2]
                 part = _part(marker, WritableTxnMarkerTopic(name=topic.name, partition_indexes=indexes))
                 answer: WriteTxnMarkersResponse = await awaited(_write(part, context))
                 answered.partitions.extend(answer.markers[0].topics[0].partitions)

@@ -36,6 +36,8 @@ T = TypeVar("T")
 
 AGAIN_MS = 1_000
 """Pause before a write is repeated that the replicas did not take in time."""
+OVERDUE_STEP_IDS_MAX = 1_000
+"""Open transactions that are looked at in one turn of the loop."""
 EXPIRY_STEP_IDS_MAX = 1_000
 EXPIRY_STEP_CHARACTERS_MAX = 100_000
 """Ids that are looked at in one turn of the loop: their tombstones, with up to three bytes for a character, fit into
@@ -225,9 +227,12 @@ class TransactionShard(CoordinatorShard):
     # Coming and going
 
     def on_loaded(self) -> Sequence[Outcome]:
-        """Write each prepared transaction once more, so that its markers leave when it is known to be replicated."""
+        """Have each prepared transaction written once more, not all in one turn of the loop, so that its markers leave
+        when it is known to be replicated."""
         self._is_loaded = True
-        return [self._outcome(each, self._transactions[each]) for each in list(self._prepared)]
+        for each in self._prepared:
+            self._world.timers.schedule(f"again/{each}", 0, partial(self._prepare_again, each))
+        return ()
 
     def on_unloaded(self) -> None:
         """Stop sending: the next coordinator does it."""
@@ -239,9 +244,7 @@ class TransactionShard(CoordinatorShard):
     def clean_up(self) -> Outcome:
         """Abort what is open for too long, take care of markers that nobody sends, and forget ids that nobody uses."""
         now_ms, timers = self._world.clock.now_ms(), self._world.timers
-        for each in self._open:
-            if self._transactions[each].is_overdue(now_ms):
-                timers.schedule(f"overdue/{each}", 0, partial(self._abort_overdue, each))
+        timers.schedule("overdue", 0, partial(self._find_overdue, list(self._open)))
         unowned, self._unowned = self._unowned, {}
         for each in unowned:
             timers.schedule(f"again/{each}", 0, partial(self._prepare_again, each))
@@ -249,6 +252,17 @@ class TransactionShard(CoordinatorShard):
             config = self._world.config()
             self._expiry_due_ms = now_ms + config.int("transaction.remove.expired.transaction.cleanup.interval.ms")
             timers.schedule("expiry", 0, partial(self._expire, list(self._transactions)))
+        return NOTHING
+
+    def _find_overdue(self, ids: list[str]) -> Outcome:
+        """Have the overdue ones among the ids aborted, some in each turn of the loop."""
+        now_ms, timers = self._world.clock.now_ms(), self._world.timers
+        for each in ids[:OVERDUE_STEP_IDS_MAX]:
+            known = self._transactions.get(each)
+            if known is not None and known.is_overdue(now_ms):
+                timers.schedule(f"overdue/{each}", 0, partial(self._abort_overdue, each))
+        if len(ids) > OVERDUE_STEP_IDS_MAX:
+            timers.schedule("overdue", 0, partial(self._find_overdue, ids[OVERDUE_STEP_IDS_MAX:]))
         return NOTHING
 
     def _abort_overdue(self, transactional_id: str) -> Outcome:
