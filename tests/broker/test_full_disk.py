@@ -270,6 +270,24 @@ def test_transactions_on_a_full_disk_end_when_there_is_room_again(
         server.kill()
 
 
+def test_a_start_on_a_disk_that_something_else_has_filled_says_which_one_and_what_to_do(
+    disk: SmallDisk, tmp_path: Path
+) -> None:
+    """The ballast is gone already, so that there is no room for a checkpoint."""
+    (port,) = free_ports(1)
+    server = serve(disk, tmp_path, port)
+    make_topics(server.bootstrap, "bulk")
+    fill_up(server.bootstrap, "bulk")
+    server.kill()
+    fill_up_to_the_last_byte(disk)
+    with pytest.raises(RuntimeError, match=f"the disk of {disk.inside}/data is full .*free some of it"):
+        serve(disk, tmp_path, port)
+    (disk.outside / "filler").unlink()
+    server = serve(disk, tmp_path, port)
+    assert keys_in(server.bootstrap, "bulk")
+    server.kill()
+
+
 def fill_up_to_the_last_byte(disk: SmallDisk) -> None:
     with suppress(OSError), (disk.outside / "filler").open("wb", buffering=0) as file:
         while True:

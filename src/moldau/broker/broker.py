@@ -32,6 +32,7 @@ from moldau.broker.ownership import check_directories
 from moldau.broker.parts import make_parts, make_services
 from moldau.broker.registration import BrokerStartError
 from moldau.broker.roles import WHOLE_CLUSTER
+from moldau.broker.start_failures import reason
 from moldau.broker.store_opening import OpenedStore, StoreOpening
 from moldau.broker.strays import StrayReason, is_still_stray, why_stray
 from moldau.broker.sync_engines import sync_engines
@@ -175,7 +176,12 @@ class Broker:
             self._is_running = await self._put_together()
         except (DirectoryError, OSError, StoreError, BrokerStartError) as error:
             await self._to_release.aclose()
-            raise BrokerStartError(_reason(error)) from error
+            raise BrokerStartError(reason(error, self._directories())) from error
+
+    def _directories(self) -> list[str]:
+        """The directories that this broker writes to."""
+        store = self._config.optional_string("metadata.store.path")
+        return [*self._config.data_directories, *([os.path.dirname(os.path.abspath(store))] if store else [])]
 
     async def _put_together(self) -> _Running:
         ground = self._ground(asyncio.get_running_loop())
@@ -443,8 +449,3 @@ def _sort_out(logs: LogManager, opened: OpenedStore) -> None:
         else:
             log.warning("%s is a stray: %s; its directory is renamed", each.topic_partition, reason.value)
             logs.set_stray(each.topic_partition)
-
-
-def _reason(error: Exception) -> str:
-    """Reason why the broker does not start."""
-    return f"the metadata store does not answer ({error!r})" if isinstance(error, StoreError) else str(error)
