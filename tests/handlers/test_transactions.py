@@ -3,6 +3,7 @@
 import pytest
 
 from moldau.coordinators.key_partition import partition_of
+from moldau.coordinators.transactions import transaction
 from moldau.core.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k22_init_producer_id import InitProducerIdRequest
@@ -11,6 +12,7 @@ from moldau.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnReque
 from moldau.protocol.messages.k26_end_txn import EndTxnRequest
 from moldau.protocol.messages.k65_describe_transactions import DescribeTransactionsRequest
 from moldau.protocol.messages.k66_list_transactions import ListTransactionsRequest
+from moldau.requests.groups_access import awaited
 from tests.handlers.conftest import KAFKAS_PARTITIONS, World
 from tests.handlers.transactions import ID, Producer
 
@@ -228,3 +230,25 @@ def test_names_of_no_state_are_told_back_and_a_bad_pattern_is_refused(world: Wor
     assert world.ask(ListTransactionsRequest(state_filters=["Nonsense"])).transaction_states == []
     bad = world.ask(ListTransactionsRequest(transactional_id_pattern="(a"))
     assert bad.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+def test_an_end_whose_coordinator_lost_its_log_before_it_was_written_is_to_be_asked_elsewhere(world: World) -> None:
+    """A directory that fails takes the partition away between the decision and the append."""
+    world.create("t")
+    producer = Producer(world)
+    producer.add({"t": [0]})
+    unhandled: list[object] = []
+    world.runner.get_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+
+    async def end() -> object:
+        known = transaction.Producer(producer.producer_id, producer.epoch)
+        answer = world.transactions.answer(
+            ID, lambda shard: shard.end(ID, known, committed=True, client_version=2), lambda error: error.code
+        )
+        for each in world.services.replicas.of_topic(TRANSACTIONS_TOPIC):
+            world.services.replicas.remove(*each.topic_partition)
+        return await awaited(answer)
+
+    assert world.run(end()) == ErrorCode.NOT_COORDINATOR
+    assert producer.end().error_code == ErrorCode.NOT_COORDINATOR
+    assert unhandled == []

@@ -230,10 +230,15 @@ class Coordinator(Generic[S]):
         self._loading = None
 
     def _failed(self, index: int, shard: ShardRuntime[S], was_active: bool) -> None:
-        """Load a shard again from its log, once: its state in memory cannot be trusted."""
-        if was_active and self._shards.get(index) is shard:
-            log.warning("%s: coordinator is loaded again from its log", shard.partition.topic_partition)
-            self._start(index, is_cautious=True)
+        """Load a shard again from its log, once: its state in memory cannot be trusted. Of a partition that is led here
+        no more, as its directory failed in the same turn of the loop, the image will say so."""
+        if not was_active or self._shards.get(index) is not shard:
+            return
+        if self._parts.replicas.find(self._topic, index) is None:
+            del self._shards[index]
+            return
+        log.warning("%s: coordinator is loaded again from its log", shard.partition.topic_partition)
+        self._start(index, is_cautious=True)
 
     def _active_shards(self) -> list[ShardRuntime[S]]:
         return [shard for shard in self._shards.values() if shard.state is State.ACTIVE]
