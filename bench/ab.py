@@ -35,6 +35,9 @@ STORED_BATCHES = 2_000
 IS_KERNEL_THREAD = 0x0020_0000  # PF_KTHREAD, among the flags in /proc/PID/stat
 
 
+AGAIN = "again"
+
+
 class Load(NamedTuple):
     """What the driver does in one round."""
 
@@ -89,10 +92,15 @@ def main() -> None:
     parser.add_argument("--policy", default="group")
     parser.add_argument("--only", default="", help="parts of names of loads, separated by semicolons")
     options = parser.parse_args()
+    names = [each.partition("=")[0] for each in options.trees]
+    if len({*names, AGAIN}) <= len(names):
+        parser.error(
+            f"each tree needs a name of its own, and none is called {AGAIN!r}: that is the first one's second run"
+        )
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         driver = build_driver(Path(directory))
         first = options.trees[0].partition("=")[2]
-        trees = [*options.trees, f"again={first}"]
+        trees = [*options.trees, f"{AGAIN}={first}"]
         servers = [stack.enter_context(_start(tree, options.policy)) for tree in trees]
         for load in LOADS:
             able = [server for server in servers if not (load.fetch_kib and floor.is_floor(server))]
