@@ -55,13 +55,44 @@ def test_lines_of_json_are_rows_and_bad_ones_dead_letters(spark: "SparkSession",
     assert all(row["reason"] for row in found.values())
 
 
-def test_the_header_of_a_csv_file_is_no_row(spark: "SparkSession", storage: Path, incoming: Path) -> None:
-    for name in ("a", "b"):
-        (incoming / f"{name}.csv").write_text(f"Name,How Many\r\n{name},3\r\n")
-    schema = "name STRING, visits BIGINT"
-    rows, _ = opened(spark, pipeline(storage), files=str(incoming), format="csv", schema=schema, header=True)
+def test_the_header_of_a_csv_file_names_its_columns_and_a_line_break_in_quotes_tears_no_row(
+    spark: "SparkSession", storage: Path, incoming: Path
+) -> None:
+    (incoming / "a.csv").write_text('last,visits,first\r\n"No\r\nvak",3,"J ""a"" n"\r\nBrown,x,Ann\r\n')
+    (incoming / "b.csv").write_text("First,age,Last,Visits\nEve,7,White,4\nEve,7,White\n")
+    (incoming / "c.csv").write_text("first,visits\nBob,5\n")
+    (incoming / "d.csv").write_bytes(b"first,last,visits\nJ\xf6rg,Black,6\nZoe,,7\n")
+    options = {"files": str(incoming), "format": "csv", "schema": "first STRING, last STRING, visits BIGINT"}
+    rows, bad = opened(spark, pipeline(storage), **options, header=True)
     found = rows_of(rows, storage / "checkpoint")
-    assert sorted((row["name"], row["visits"]) for row in found) == [("a", 3), ("b", 3)]
+    assert sorted((row["first"], row["last"] or "", row["visits"]) for row in found) == [
+        ("Eve", "White", 4),
+        ('J "a" n', "No\r\nvak", 3),
+        ("Zoe", "", 7),
+    ]
+    assert set(found[0]) == {"first", "last", "visits", "_file", "_timestamp"}
+    assert next(row["last"] for row in found if row["first"] == "Zoe") is None
+    assert bad is not None
+    letters = {(Path(row["topic"]).name, row["value"]): row["reason"] for row in rows_of(bad, storage / "bad")}
+    assert letters == {
+        ("a.csv", b"Ann,Brown,x"): "does not fit the schema of 3 fields (first, last, visits)",
+        ("b.csv", b"Eve,7,White"): "3 fields under a header of 4",
+        ("c.csv", b"Bob,5"): "the header of its file does not name 'last': first,visits",
+        ("d.csv", b"J\xf6rg,Black,6"): "not UTF-8",
+    }
+
+
+def test_csv_files_may_have_their_own_signs_and_encoding_or_be_read_by_lines(
+    spark: "SparkSession", storage: Path, incoming: Path
+) -> None:
+    (incoming / "a.csv").write_bytes("'J\\'ö\nrg';1\r\nEve;2".encode("windows-1252"))
+    options = {"files": str(incoming), "format": "csv", "schema": "name STRING, n BIGINT", "as": "table"}
+    signs = {"separator": ";", "quote": "'", "escape": "\\"}
+    rows, _ = opened(spark, pipeline(storage), **options, **signs, encoding="windows-1252")
+    assert sorted((row["name"], row["n"]) for row in rows.collect()) == [("Eve", 2), ("J'ö\nrg", 1)]
+    rows, bad = opened(spark, pipeline(storage), **options, **signs, multiline=False)
+    assert bad is not None
+    assert ([row["name"] for row in rows.collect()], bad.count()) == (["rg'", "Eve"], 1)
 
 
 def test_parquet_goes_round_through_sink_and_source_and_a_replayed_batch_adds_nothing(
@@ -127,6 +158,13 @@ def test_problems_of_files_and_rates_are_told(storage: Path, tmp_path: Path) -> 
     strict = source("files", files=str(tmp_path), format="parquet", required="name")
     [found] = source_kind("files").check(strict, spec)
     assert found.message == "source 'rows': parquet files take no 'required'"
+    by_lines = source("files", files=str(tmp_path), format="csv", multiline=False, header=True, schema="a INT")
+    [found] = source_kind("files").check(by_lines, spec)
+    assert found.message == "source 'rows': 'header' needs the whole file, and 'multiline: false' divides it"
+    [found] = source_kind("files").check(source("files", files=str(tmp_path), format="text", encoding="utf-16"), spec)
+    assert found.message == "source 'rows': text files take no 'encoding'"
+    with pytest.raises(PipelineError, match="'encoding' must be an encoding such as UTF-8"):
+        source("files", files=str(tmp_path), format="csv", encoding="klingon")
     [found] = source_kind("rate").check(source("rate", rate=1, **{"as": "table"}), spec)
     assert found.message == "source 'rows': 'rate' is only a stream"
     with pytest.raises(PipelineError, match="'rate' must be a whole number, 1 or more"):

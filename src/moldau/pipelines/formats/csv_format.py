@@ -1,4 +1,4 @@
-"""`csv`: one line a value, its columns in the schema's order."""
+"""`csv`: one record a value, its columns in the schema's order."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ class Csv:
         Option("schema", schema, "the fields in Spark's DDL, in their order"),
         Option("separator", character, "what stands between two fields", default=","),
         Option("quote", character, "what a field with a separator in it stands in", default='"'),
+        Option("escape", character, "what makes a quote inside a quoted field a letter; default: the quote, twice"),
         Option("null", text, "the text of a null; default: an empty field that is not quoted"),
         Option("timestamp_format", text, "Spark's pattern for times, where they are not as in ISO 8601"),
         Option("date_format", text, "Spark's pattern for dates, where they are not as in ISO 8601"),
@@ -53,6 +54,7 @@ class Csv:
         if source.options.get("schema") is None:
             raise PipelineError([_no_schema(source)])
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, **_dialect(source)}
+        options["multiLine"] = "true"  # a line break in quotes stays as it was written
         return F.from_csv(value.cast("string"), f"{source.options['schema']}, {CORRUPT} STRING", options)
 
     def split(self, decoded: "Column", value: "Column", fields: "StructType") -> "tuple[Column, Column]":
@@ -86,8 +88,12 @@ def _dialect(spec: SourceSpec | SinkSpec) -> dict[str, str]:
         "dateFormat": "date_format",
     }
     found = {name: spec.options[option] for name, option in given.items() if spec.options.get(option)}
-    # as RFC 4180: a quote inside a quoted field is written twice
-    return {**found, "escape": spec.options["quote"]}
+    return {**found, "escape": escape(spec)}
+
+
+def escape(spec: SourceSpec | SinkSpec) -> str:
+    """The sign before a quote that is a letter; as RFC 4180 has it, another quote."""
+    return str(spec.options.get("escape") or spec.options["quote"])
 
 
 def _no_schema(source: SourceSpec) -> Problem:

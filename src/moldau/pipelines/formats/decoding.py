@@ -20,23 +20,25 @@ RAW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "hea
 METADATA = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 """Columns beside a value's fields; the names are the raw columns' with `_` in front."""
 DECODED = "__decoded"
+KNOWN = "__reason"
 
 
 def decode(raw: "DataFrame", source: SourceSpec, context: Context) -> Reading:
-    """The rows and the bad records of `raw`, which has Spark's columns for Kafka (`headers` may lack). In a pipeline
-    without dead letters nothing is bad: such a record ends the run. `required` may name metadata columns too and, with
-    dots, fields of fields."""
+    """The rows and the bad records of `raw`, which has Spark's columns for Kafka (`headers` may lack), and perhaps a
+    `reason` that makes a record a bad one. In a pipeline without dead letters nothing is bad: such a record ends the
+    run. `required` may name metadata columns too and, with dots, fields of fields."""
     from pyspark.sql import functions as F
 
     columns = [name for name in RAW_COLUMNS if name in raw.columns]
     kind = format_kind(source.options["format"])
     once = F.explode(F.array(kind.decode(F.col("value"), source, context)))
-    staged = raw.select(*columns, once.alias(DECODED))
+    known = [F.col("reason").alias(KNOWN)] if "reason" in raw.columns else []
+    staged = raw.select(*columns, *known, once.alias(DECODED))
     data, reason = kind.split(F.col(DECODED), F.col("value"), _struct(staged, F.col(DECODED)))
     fields = _struct(staged, data)
     _refuse(source, fields)
     metadata = _metadata(source, columns)
-    reason = F.coalesce(reason, *_missing(source, data, dict(metadata)))
+    reason = F.coalesce(*([F.col(KNOWN)] if known else []), reason, *_missing(source, data, dict(metadata)))
     wanted = [*(data[name].alias(name) for name in fields.names), *(column.alias(name) for name, column in metadata)]
     if context.pipeline.dead_letters is None:
         return Reading(staged.where(_or_end(reason, source)).select(*wanted))
