@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
 
 from moldau.core.internal_topics import INTERNAL_TOPICS
 from moldau.pipelines.file.problems import Place, Problem
@@ -71,6 +71,18 @@ class Cluster:
                 return False
             _wait_until_known(admin, topic)
         return True
+
+    def config(self, topic: str, name: str) -> str:
+        """The value of a topic's property; empty if the topic is not there."""
+        with self._admin() as admin:
+            asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+            [found] = admin.describe_configs([asked], request_timeout=REQUEST_TIMEOUT_S).values()
+            try:
+                return str(found.result()[name].value or "")
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+                return ""
 
     def offsets_of_group(self, group: str, partitions: Mapping[str, Iterable[int]]) -> Offsets:
         """The committed offsets of the group; partitions without one are left out."""

@@ -155,7 +155,7 @@ def test_rows_that_cannot_be_updated_are_appended_unless_the_file_says_otherwise
 ) -> None:
     sources = (source(folder, watermark=("at", "1 hour")), source(folder, "others", watermark=("at", "1 hour")))
     joined = view("joined", OUTER, ("rows", "others"))
-    made = spec(tmp_path, *sources, joined, sink("out", ("joined",), {"key": ["n"]}))
+    made = spec(tmp_path, *sources, joined, sink("out", ("joined",), {"key": ["n"], "newest_by": ()}))
     _, rows, problems = prepare(made, Context(spark, made, tmp_path))
     assert problems == []
     assert graph.output_mode(made.sinks["out"], rows["out"]) == "append"

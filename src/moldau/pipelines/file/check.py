@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NOTHING = "which is no source or view"
 COLUMN = "UNRESOLVED_COLUMN"
 """Start of Spark's names for a missing column."""
-COLUMN_OPTIONS = ("key", "headers", "columns", "partition_by")
+COLUMN_OPTIONS = ("key", "headers", "columns", "partition_by", "newest_by")
 CONDITION_OPTION = "delete_when"
 ITS_OWN_PLACE = re.compile(r"( on search path \[[^]]*\]\.)?[; (]+line (?P<line>\d+),? pos \d+\)?")
 """Place in the SQL that Spark adds to a message: its line counts from the start of the SQL, not of the file."""

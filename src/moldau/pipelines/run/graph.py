@@ -13,6 +13,8 @@ from moldau.pipelines.file.problems import Place, Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec, ViewSpec
 from moldau.pipelines.kinds import Context, Reading, source_kind
 from moldau.pipelines.run.failures import explain
+from moldau.pipelines.sinks import order
+from moldau.pipelines.sinks.topic import keeps_newest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -144,7 +146,7 @@ def check_sinks(spec: PipelineSpec, frames: Frames) -> "tuple[dict[str, DataFram
             except Exception as error:  # Spark's analysis of the union
                 problem = Problem(_from(sink), f"sink {sink.name!r}: its flows do not go together: {explain(error)}")
             else:
-                problem = _unwritable(sink, found[sink.name])
+                problem = _unwritable(sink, found[sink.name]) or _in_no_order(spec, sink, found[sink.name])
         problems.extend([problem] if problem else ())
     return found, problems
 
@@ -169,6 +171,12 @@ def _unwritable(sink: SinkSpec, rows: "DataFrame") -> Problem | None:
     if not rows.isStreaming:
         return Problem(_from(sink), f"sink {sink.name!r} gets no stream: all that it takes is read as a table")
     return mode_refusal(sink, rows)
+
+
+def _in_no_order(spec: PipelineSpec, sink: SinkSpec, rows: "DataFrame") -> Problem | None:
+    """The problem if rows of a key come in any order. A topic that is not compacted keeps all of them."""
+    problem = order.refusal(sink, rows)
+    return problem if problem and (sink.kind != "topic" or keeps_newest(sink, spec)) else None
 
 
 # --- output modes

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PLACE = Place("command line", 1)
-INHERITED = ("key", "mode", "columns", "delete_when", "headers")
+INHERITED = ("key", "mode", "columns", "delete_when", "newest_by", "headers")
 """Options of the production sink that hold for the other place too, where its kind has them."""
 IN_FILES = ("sqlite", "parquet", "delta", "iceberg")
 """Kinds whose first option is a path."""

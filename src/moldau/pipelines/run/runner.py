@@ -399,6 +399,9 @@ def _not_in_real_time(spec: PipelineSpec) -> Iterator[Problem]:
         if "mode" in sink.places and sink.options["mode"] != "update":
             words = f"sink {sink.name!r}: in real time there is no mode {sink.options['mode']!r}, only update"
             yield Problem(sink.places["mode"], words)
+        if sink.options.get("newest_by"):
+            words = f"sink {sink.name!r}: in real time there is no 'newest_by': each row is written as it comes"
+            yield Problem(sink.places["newest_by"], words, "a run without --realtime")
         if sink.options.get("delivery") == EXACTLY_ONCE:
             words = f"sink {sink.name!r}: in real time there is no {EXACTLY_ONCE!r}: it is of batches"
             yield Problem(sink.places["delivery"], words, "`delivery: at least once`, or a run without --realtime")

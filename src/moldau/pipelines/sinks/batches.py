@@ -19,6 +19,7 @@ from moldau.pipelines.file.options import Option, names, text
 from moldau.pipelines.file.problems import PipelineError, Place, Problem, suggestion
 from moldau.pipelines.file.spec import SinkSpec
 from moldau.pipelines.kinds import Context
+from moldau.pipelines.sinks import order
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # no type information
@@ -76,7 +77,7 @@ class EachBatch:
 
     def __call__(self, rows: "DataFrame", number: int) -> None:
         sync_plan(self.checkpoint, number)
-        self.writer.write(rows.toArrow(), Batch(self.query, checkpoint_id(self.checkpoint), number))
+        self.writer.write(order.in_order(rows.toArrow()), Batch(self.query, checkpoint_id(self.checkpoint), number))
 
 
 def sync_plan(checkpoint: Path, number: int) -> None:
@@ -111,8 +112,8 @@ def attach(sink: SinkSpec, rows: "DataFrame", context: Context, writer: BatchWri
 
 
 def chosen(sink: SinkSpec, available: Sequence[str]) -> list[str]:
-    """The columns to write, the key's first if they would not be there otherwise."""
-    key = sink.options.get("key") or ()
+    """The columns to write, those of the key and of `newest_by` first if they would not be there otherwise."""
+    key = (*(sink.options.get("key") or ()), *order.named(sink))
     columns = list(sink.options.get("columns") or (name for name in available if not name.startswith("_")))
     columns = [name for name in key if name not in columns] + columns
     lacking = [name for name in columns if name not in available]
@@ -126,14 +127,15 @@ def chosen(sink: SinkSpec, available: Sequence[str]) -> list[str]:
 def select(
     sink: SinkSpec, rows: "DataFrame", convert: "Callable[[Column, DataType], Column] | None" = None
 ) -> "DataFrame":
-    """The columns to write, each converted where the store has no such type, and `DELETED` if rows may delete."""
+    """The columns to write, each converted where the store has no such type, `DELETED` if rows may delete, and those
+    that tell the order of rows that are not in theirs."""
     from pyspark.sql import functions as F
 
     types = {field.name: field.dataType for field in rows.schema.fields}
     columns = [_column(name, types[name], convert) for name in chosen(sink, rows.columns)]
     if sink.options.get("delete_when"):
         columns.append(F.coalesce(F.expr(sink.options["delete_when"]), F.lit(False)).alias(DELETED))
-    return rows.select(*columns)
+    return rows.select(*order.with_versions(columns, order.versions(sink, rows)))
 
 
 def _column(name: str, data_type: "DataType", convert: "Callable[[Column, DataType], Column] | None") -> "Column":
@@ -194,7 +196,8 @@ def refuse_null_keys(rows: "pa.Table", key: Sequence[str], sink: Owner) -> None:
 
 
 def check_deletions(sink: SinkSpec) -> Iterator[Problem]:
-    """Problems of any sink whose rows may delete."""
+    """Problems of any sink whose rows may delete or come in another order."""
+    yield from order.check(sink)
     if sink.options["delete_when"] and not sink.options["key"]:
         place = sink.places.get("delete_when", sink.place)
         yield Problem(place, f"sink {sink.name!r}: 'delete_when' needs 'key'", "which row is to be deleted?")

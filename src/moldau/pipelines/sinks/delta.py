@@ -13,9 +13,10 @@ from moldau.pipelines.file.options import Option, mapping, names, text
 from moldau.pipelines.file.problems import Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.sinks import batches
+from moldau.pipelines.sinks import batches, order
 from moldau.pipelines.sinks.batches import COLUMNS, DELETE_WHEN, DELETED, KEY, Batch, Owner
 from moldau.pipelines.sinks.ledger import refuse_rollback
+from moldau.pipelines.sinks.order import NEWEST_BY, not_older
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # no type information
@@ -31,6 +32,7 @@ class DeltaSink:
         KEY,
         COLUMNS,
         DELETE_WHEN,
+        NEWEST_BY,
         Option("partition_by", names, "the columns by which a new table is divided into directories"),
         Option("storage", mapping, "settings of the object store, as delta-rs calls them"),
     )
@@ -54,6 +56,7 @@ def writer(sink: SinkSpec) -> "DeltaWriter":
         tuple(sink.options["partition_by"] or ()),
         dict(sink.options["storage"] or {}),
         replace=sink.options["mode"] == "complete",
+        newest_by=order.named(sink),
     )
 
 
@@ -74,6 +77,7 @@ class DeltaWriter:
     partition_by: tuple[str, ...] = ()
     storage: "dict[str, str] | None" = None
     replace: bool = False
+    newest_by: tuple[str, ...] = ()
 
     def write(self, rows: "pa.Table", batch: Batch) -> bool:
         from deltalake import CommitProperties, DeltaTable
@@ -133,11 +137,14 @@ class DeltaWriter:
         merge = table.merge(
             batches.newest(rows, self.key), same, source_alias="new", target_alias="old", commit_properties=commit
         )
+        newer = not_older(self.newest_by, lambda name: f"old.{_quote(name)}", lambda name: f"new.{_quote(name)}")
         if DELETED not in rows.column_names:
-            merge.when_matched_update(values).when_not_matched_insert(values).execute()
+            merge.when_matched_update(values, newer if self.newest_by else None).when_not_matched_insert(
+                values
+            ).execute()
         else:
             kept, gone = f"NOT new.{DELETED}", f"new.{DELETED}"
-            merge = merge.when_matched_delete(gone).when_matched_update(values, kept)
+            merge = merge.when_matched_delete(f"{gone} AND {newer}").when_matched_update(values, f"{kept} AND {newer}")
             merge.when_not_matched_insert(values, kept).execute()
 
 

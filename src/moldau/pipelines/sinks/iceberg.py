@@ -5,7 +5,7 @@ snapshot's summary, to be read by people). With a key rows are upserted, which r
 tables of moderate size. Mode complete overwrites.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,11 @@ from moldau.pipelines.file.options import Option, mapping, text
 from moldau.pipelines.file.problems import Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.sinks import batches
+from moldau.pipelines.sinks import batches, order
 from moldau.pipelines.sinks.batches import COLUMNS, KEY, Batch, Owner
 from moldau.pipelines.sinks.delta import variants_as_json
 from moldau.pipelines.sinks.ledger import refuse_rollback
+from moldau.pipelines.sinks.order import NEWEST_BY
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # no type information
@@ -35,10 +36,12 @@ class IcebergSink:
         ),
         KEY,
         COLUMNS,
+        NEWEST_BY,
     )
     guarantee = "exactly once"
 
     def check(self, sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem]:  # noqa: ARG002 - the protocol's
+        yield from order.check(sink)
         if "." not in sink.options["iceberg"]:
             place = sink.places.get("iceberg", sink.place)
             yield Problem(place, f"sink {sink.name!r}: the table needs its namespace", f"web.{sink.options['iceberg']}")
@@ -57,6 +60,7 @@ def writer(sink: SinkSpec) -> "IcebergWriter":
         dict(sink.options["catalog"]),
         tuple(sink.options["key"] or ()),
         replace=sink.options["mode"] == "complete",
+        newest_by=order.named(sink),
     )
 
 
@@ -70,6 +74,7 @@ class IcebergWriter:
     catalog: dict[str, str]
     key: tuple[str, ...] = ()
     replace: bool = False
+    newest_by: tuple[str, ...] = ()
 
     def write(self, rows: "pa.Table", batch: Batch) -> bool:
         from pyiceberg.catalog import load_catalog
@@ -91,7 +96,7 @@ class IcebergWriter:
                 if self.replace:
                     transaction.overwrite(rows, snapshot_properties=summary)
                 elif self.key:
-                    newest = batches.newest(rows, self.key)
+                    newest = self._not_older(table, batches.newest(rows, self.key))
                     transaction.upsert(newest, list(self.key), snapshot_properties=summary)
                 else:
                     transaction.append(rows, snapshot_properties=summary)
@@ -100,6 +105,30 @@ class IcebergWriter:
             raise self.sink.error(f"Iceberg says: {str(error).strip()}") from error
         return True
 
+    def _not_older(self, table: Any, rows: "pa.Table") -> "pa.Table":
+        """The rows but for those of which the table has a newer version."""
+        from pyiceberg.table.upsert_util import create_match_filter
+
+        if not self.newest_by or not rows.num_rows:
+            return rows
+        keys = create_match_filter(rows, list(self.key))
+        there = table.scan(row_filter=keys, selected_fields=(*self.key, *self.newest_by)).to_arrow()
+        known = dict(zip(_tuples(there, self.key), _versions(there, self.newest_by), strict=True))
+        offered = zip(_tuples(rows, self.key), _versions(rows, self.newest_by), strict=True)
+        return rows.filter([known.get(key, ()) <= version for key, version in offered])
+
     def _table(self, catalog: "Catalog", rows: "pa.Table") -> Any:
         catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
         return catalog.create_table_if_not_exists(self.table, rows.schema)
+
+
+def _tuples(rows: "pa.Table", names: "Sequence[str]") -> "list[tuple[Any, ...]]":
+    return list(zip(*(rows.column(name).to_pylist() for name in names), strict=True))
+
+
+def _versions(rows: "pa.Table", names: "Sequence[str]") -> "list[tuple[Any, ...]]":
+    """The versions in a shape that can be compared; none is the oldest."""
+    return [
+        tuple((value is not None, value) if value is not None else (False,) for value in row)
+        for row in _tuples(rows, names)
+    ]

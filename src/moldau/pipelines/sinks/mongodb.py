@@ -5,7 +5,7 @@ query, checkpoint, batch and the row's number in it: the batch begun again puts 
 documents, maps too, decimals Decimal128, dates the midnight (UTC) that begins them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -15,9 +15,10 @@ from moldau.pipelines.file.options import Option, text
 from moldau.pipelines.file.problems import Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.sinks import batches
+from moldau.pipelines.sinks import batches, order
 from moldau.pipelines.sinks.batches import COLUMNS, DELETE_WHEN, DELETED, KEY, Batch, Owner
 from moldau.pipelines.sinks.delta import variants_as_json
+from moldau.pipelines.sinks.order import NEWEST_BY
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # no type information
@@ -41,6 +42,7 @@ class MongoSink:
         KEY,
         COLUMNS,
         DELETE_WHEN,
+        NEWEST_BY,
     )
     guarantee = "exactly once (a batch that is begun again is written over itself)"
 
@@ -68,7 +70,11 @@ KIND = MongoSink()
 
 def writer(sink: SinkSpec) -> "MongoWriter":
     return MongoWriter(
-        batches.owner(sink), sink.options["mongodb"], sink.options["collection"], tuple(sink.options["key"] or ())
+        batches.owner(sink),
+        sink.options["mongodb"],
+        sink.options["collection"],
+        tuple(sink.options["key"] or ()),
+        order.named(sink),
     )
 
 
@@ -78,6 +84,7 @@ class MongoWriter:
     url: str
     collection: str
     key: tuple[str, ...] = ()
+    newest_by: tuple[str, ...] = ()
 
     def write(self, rows: "pa.Table", batch: Batch) -> bool:
         from pymongo import MongoClient
@@ -114,13 +121,26 @@ class MongoWriter:
                 identity = f"{batch.owner}/{batch.number}/{number}"
                 yield ReplaceOne({"_id": identity}, {**row, "_id": identity}, upsert=True)
                 continue
-            same = {name: {"$eq": row[name]} for name in self.key}  # a map {"$gt": ""} as a key is no query
+            same: Document = {name: {"$eq": row[name]} for name in self.key}  # a map {"$gt": ""} as a key is no query
+            newer = same | _not_older(self.newest_by, row)
             if deleted:
-                yield DeleteOne(same)
-            else:
-                rest = {name: value for name, value in row.items() if name not in self.key}
-                key = {name: row[name] for name in self.key}
-                yield UpdateOne(same, {"$set": rest} if rest else {"$setOnInsert": key}, upsert=True)
+                yield DeleteOne(newer)
+                continue
+            rest = {name: value for name, value in row.items() if name not in self.key}
+            key = {name: row[name] for name in self.key}
+            if self.newest_by or not rest:
+                yield UpdateOne(same, {"$setOnInsert": key}, upsert=True)
+            if rest:
+                yield UpdateOne(newer, {"$set": rest}, upsert=not self.newest_by)
+
+
+def _not_older(by: "Sequence[str]", row: "Document") -> "Document":
+    """A query for documents that are not newer than the row; one without a version is the oldest."""
+    query: Document = {}
+    for name in reversed(by):
+        same = {"$and": [{name: {"$eq": row[name]}}, query]} if query else {name: {"$eq": row[name]}}
+        query = {"$or": [{name: None}, {name: {"$lt": row[name]}}, same]}
+    return query
 
 
 def documents(rows: "pa.Table") -> "Iterator[Document]":

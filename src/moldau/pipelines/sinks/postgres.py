@@ -15,8 +15,9 @@ from moldau.pipelines.file.options import Option, text
 from moldau.pipelines.file.problems import Problem, suggestion
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.sinks import batches, ledger
+from moldau.pipelines.sinks import batches, ledger, order
 from moldau.pipelines.sinks.batches import COLUMNS, DELETE_WHEN, DELETED, KEY, Batch, Owner
+from moldau.pipelines.sinks.order import NEWEST_BY, not_older
 
 if TYPE_CHECKING:
     import psycopg
@@ -54,6 +55,7 @@ class PostgresSink:
         KEY,
         COLUMNS,
         DELETE_WHEN,
+        NEWEST_BY,
     )
     guarantee = "exactly once"
 
@@ -87,6 +89,7 @@ def writer(sink: SinkSpec, rows: "DataFrame") -> "PostgresWriter":
         tuple(sink.options["key"] or ()),
         tuple((name, types[name]) for name in batches.chosen(sink, rows.columns)),
         replace=sink.options["mode"] == "complete",
+        newest_by=order.named(sink),
     )
 
 
@@ -157,6 +160,7 @@ class PostgresWriter:
     key: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]
     replace: bool = False
+    newest_by: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -237,9 +241,10 @@ class PostgresWriter:
         _copy(database, sql.SQL("COPY moldau_batch FROM STDIN (FORMAT csv)"), _numbered(rows, self.names), None)
         newest = "SELECT DISTINCT ON ({key}) * FROM moldau_batch ORDER BY {key}, __position DESC"
         if DELETED in rows.column_names:
-            delete = f"DELETE FROM {{target}} AS target USING ({newest}) AS batch WHERE {{same}} AND __deleted"
-            database.execute(sql.SQL(delete).format(**words))
-        insert = f"INSERT INTO {{target}} ({{names}}) SELECT {{names}} FROM ({newest}) AS batch WHERE NOT __deleted "
+            delete = f"DELETE FROM {{target}} AS target USING ({newest}) AS batch WHERE {{same}} AND __deleted AND "
+            database.execute(sql.SQL(delete).format(**words) + self._newer("batch"))
+        insert = "INSERT INTO {target} AS target ({names}) SELECT {names} "
+        insert += f"FROM ({newest}) AS batch WHERE NOT __deleted "
         database.execute(sql.SQL(insert).format(**words) + self._on_conflict())
 
     def _on_conflict(self) -> "sql.Composed":
@@ -249,7 +254,16 @@ class PostgresWriter:
             sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in self.names if name not in self.key
         ]
         action = sql.SQL("UPDATE SET ") + sql.SQL(", ").join(changes) if changes else sql.SQL("NOTHING")
+        if changes and self.newest_by:
+            action = action + sql.SQL(" WHERE ") + self._newer("excluded")
         return sql.SQL("ON CONFLICT ({key}) DO {action}").format(key=_list(self.key), action=action)
+
+    def _newer(self, new: str) -> "sql.SQL":
+        from psycopg import sql
+
+        return sql.SQL(
+            not_older(self.newest_by, lambda name: f"target.{_quote(name)}", lambda name: f"{new}.{_quote(name)}")
+        )
 
 
 def _no_unique(table: Table, key: Sequence[str]) -> tuple[str, str]:
@@ -268,6 +282,10 @@ def _create(table: Table, columns: Sequence[tuple[str, str]], key: Sequence[str]
         parts.append(sql.SQL("PRIMARY KEY ({})").format(_list(key)))
     made = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})")
     return made.format(table.identifier, sql.SQL(", ").join(parts))
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _list(names: Sequence[str]) -> "sql.Composed":

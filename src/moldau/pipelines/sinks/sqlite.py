@@ -21,8 +21,9 @@ from moldau.pipelines.file.options import Option, text
 from moldau.pipelines.file.problems import Problem, suggestion
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.sinks import batches, ledger
+from moldau.pipelines.sinks import batches, ledger, order
 from moldau.pipelines.sinks.batches import COLUMNS, DELETE_WHEN, DELETED, KEY, Batch, Owner
+from moldau.pipelines.sinks.order import NEWEST_BY, not_older
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # no type information
@@ -47,6 +48,7 @@ class SqliteSink:
         KEY,
         COLUMNS,
         DELETE_WHEN,
+        NEWEST_BY,
     )
     guarantee = "exactly once"
 
@@ -74,7 +76,20 @@ def writer(sink: SinkSpec, rows: "DataFrame") -> "SqliteWriter":
         tuple(sink.options["key"] or ()),
         tuple((name, types[name]) for name in batches.chosen(sink, rows.columns)),
         replace=sink.options["mode"] == "complete",
+        newest_by=_comparable(sink, rows),
     )
+
+
+def _comparable(sink: SinkSpec, rows: "DataFrame") -> tuple[str, ...]:
+    """The columns of `newest_by`: not decimals, which SQLite keeps as text."""
+    types = {field.name: field.dataType.typeName() for field in rows.schema.fields}
+    for name in order.named(sink):
+        if types.get(name) == "decimal":
+            hint = f"CAST({name} AS DOUBLE) AS {name} in a view"
+            raise batches.owner(sink).error(
+                f"'newest_by' cannot be the decimal {name!r}: SQLite keeps it as text", hint
+            )
+    return order.named(sink)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +102,7 @@ class SqliteWriter:
     key: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]
     replace: bool = False
+    newest_by: tuple[str, ...] = ()
 
     def write(self, rows: "pa.Table", batch: Batch) -> bool:
         batches.refuse_null_keys(rows, self.key, self.sink)
@@ -124,11 +140,10 @@ class SqliteWriter:
             database.executemany(self._insert(names), zip(*values, strict=True))
             return
         marked = zip(rows.column(DELETED).to_pylist(), zip(*values, strict=True), strict=True)
-        identity = itemgetter(*(names.index(name) for name in self.key))
+        places = [names.index(name) for name in (*self.key, *self.newest_by)]
         for deleted, run in groupby(marked, itemgetter(0)):
             if deleted:
-                keys = (identity(row) for _, row in run)
-                database.executemany(self._delete(), keys if len(self.key) > 1 else ((key,) for key in keys))
+                database.executemany(self._delete(), ([row[place] for place in places] for _, row in run))
             else:
                 database.executemany(self._insert(names), (row for _, row in run))
 
@@ -139,11 +154,19 @@ class SqliteWriter:
             return insert
         changes = ", ".join(f"{_quote(name)} = excluded.{_quote(name)}" for name in names if name not in self.key)
         action = f"UPDATE SET {changes}" if changes else "NOTHING"
-        return f"{insert} ON CONFLICT ({_list(self.key)}) DO {action}"
+        insert = f"{insert} ON CONFLICT ({_list(self.key)}) DO {action}"
+        if not self.newest_by or not changes:
+            return insert
+        old = f"{_quote(self.table)}."
+        return (
+            f"{insert} WHERE {not_older(self.newest_by, lambda n: old + _quote(n), lambda n: 'excluded.' + _quote(n))}"
+        )
 
     def _delete(self) -> str:
-        condition = " AND ".join(f"{_quote(name)} = ?" for name in self.key)
-        return f"DELETE FROM {_quote(self.table)} WHERE {condition}"
+        marks = {name: f"?{number}" for number, name in enumerate((*self.key, *self.newest_by), 1)}
+        condition = " AND ".join(f"{_quote(name)} = {marks[name]}" for name in self.key)
+        newer = not_older(self.newest_by, _quote, lambda name: marks[name])
+        return f"DELETE FROM {_quote(self.table)} WHERE {condition} AND {newer}"
 
 
 def _enter(database: sqlite3.Connection, batch: Batch, sink: Owner) -> bool:

@@ -12,9 +12,10 @@ from moldau.pipelines.file.options import Option, choice, mapping, names, text
 from moldau.pipelines.file.problems import PipelineError, Place, Problem, near, suggestion
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import FORMATS, Context, format_kind
-from moldau.pipelines.sinks import batches
+from moldau.pipelines.sinks import batches, order
 from moldau.pipelines.sinks.batches import COLUMNS, DELETE_WHEN
-from moldau.pipelines.sinks.topic_batches import EachBatch, unfinished
+from moldau.pipelines.sinks.order import NEWEST_BY
+from moldau.pipelines.sinks.topic_batches import EachBatch, InOrder, unfinished
 from moldau.pipelines.sinks.topic_transactions import Target, refusal, refused_properties
 from moldau.pipelines.topics import ClusterError, client_problems, cluster_of
 
@@ -73,6 +74,7 @@ class TopicSink:
         ),
         COLUMNS,
         DELETE_WHEN,
+        NEWEST_BY,
         Option(
             "create", new_topic, "make the topic if it is not there: true, or {partitions: 6, cleanup.policy: compact}"
         ),
@@ -94,6 +96,7 @@ class TopicSink:
             yield Problem(
                 _place(sink, "delete_when"), f"{owner}: 'delete_when' needs 'key'", "which key is to be deleted?"
             )
+        yield from order.check(sink)
         wrong = list(client_problems(owner, sink.options, pipeline, _place(sink, "client")))
         wrong.extend(_unusable(sink, pipeline))
         yield from wrong
@@ -109,6 +112,8 @@ class TopicSink:
         made = records(sink, rows, context)
         if sink.options["delivery"] == EXACTLY_ONCE:
             return made.writeStream.foreachBatch(_each_batch(sink, context))
+        if order.versions(sink, rows):
+            return made.writeStream.foreachBatch(InOrder(sink.options["topic"], cluster.spark_options()))
         writer = made.writeStream.format("kafka").options(**cluster.spark_options())
         return writer.option("topic", sink.options["topic"])
 
@@ -201,7 +206,18 @@ def records(sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataFrame":
         made.append(_key(sink.options["key"], types).alias("key"))
     if sink.options["headers"]:
         made.append(_headers(sink.options["headers"], types).alias("headers"))
-    return rows.select(*made)
+    return rows.select(*order.with_versions(made, order.versions(sink, rows)))
+
+
+def keeps_newest(sink: SinkSpec, pipeline: PipelineSpec) -> bool:
+    """Whether the topic is, or will be, compacted, so that in the end the last record of a key is all there is."""
+    wanted: NewTopic | None = sink.options["create"]
+    if sink.options["delete_when"] or (wanted and "compact" in wanted.configs.get("cleanup.policy", "")):
+        return True
+    try:
+        return "compact" in cluster_of(pipeline, sink.options).config(sink.options["topic"], "cleanup.policy")
+    except ClusterError:
+        return False
 
 
 def _value_columns(sink: SinkSpec, there: list[str]) -> list[str]:

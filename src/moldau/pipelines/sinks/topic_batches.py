@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moldau.pipelines.sinks.batches import Batch, Owner, checkpoint_id, sync, sync_plan
+from moldau.pipelines.sinks.order import tasks_in_order
 from moldau.pipelines.sinks.topic_transactions import Target, Token, fence, open_ledger, write
 
 if TYPE_CHECKING:
@@ -127,12 +128,25 @@ class EachBatch:
                 shutil.rmtree(path, ignore_errors=True)
 
 
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    """The function for `foreachBatch` that writes the records of a key in their order, at least once, by Spark's
+    connector: those of one key by one task."""
+
+    topic: str
+    options: dict[str, str]
+
+    def __call__(self, rows: "DataFrame", number: int) -> None:  # noqa: ARG002 - Spark's
+        writer = tasks_in_order(rows.repartition("key")).write.format("kafka").options(**self.options)
+        writer.option("topic", self.topic).save()
+
+
 # --- one task ---
 
 
 def write_whole(target: Target, batch: Batch, rows: "DataFrame") -> None:
     """Write a batch by one task, in one transaction."""
-    told = rows.repartition(1).mapInArrow(partial(_write_whole, target, batch), REPORT).collect()
+    told = tasks_in_order(rows.repartition(1)).mapInArrow(partial(_write_whole, target, batch), REPORT).collect()
     if not told:  # without rows Spark may start no task, and the batch is to be noted all the same
         write(target, batch, 0, 1, ())
 
@@ -170,7 +184,7 @@ def lay_down(rows: "DataFrame", slots: int, directory: Path) -> LaidDown:
     """
     shutil.rmtree(directory, ignore_errors=True)  # files without a manifest
     directory.mkdir(parents=True)
-    divided = rows.repartition(slots, _share(rows))
+    divided = tasks_in_order(rows.repartition(slots, _share(rows)))
     told = divided.mapInArrow(partial(_lay_down, str(directory), slots), REPORT).collect()
     files = {row["slot"]: row["file"] for row in told}
     made = LaidDown(directory, tuple(files.get(slot, "") for slot in range(slots)))

@@ -1,10 +1,10 @@
 """A table of PostgreSQL: as it is (`as: table`), or as a stream of its changes through logical replication.
 
 The stream begins with the rows that are there (`_op` r), then follow the changes in the order of their commits: c, u
-and d, with the row's columns (a deleted row: its key, or all with REPLICA IDENTITY FULL), `_lsn` (of the commit) and
-`_commit_timestamp`. An UPDATE that gives a row another key is a d and a c. TRUNCATE is not seen. Columns that
-PostgreSQL computes are not in the stream. Needs wal_level = logical, a role that may replicate, and PySpark 4.2, the
-first in which a source written in Python hears where a batch begins.
+and d, with the row's columns (a deleted row: its key, or all with REPLICA IDENTITY FULL), `_lsn` (of the commit),
+`_number` (of the change in its transaction) and `_commit_timestamp`. An UPDATE that gives a row another key is a d and
+a c. TRUNCATE is not seen. Columns that PostgreSQL computes are not in the stream. Needs wal_level = logical, a role
+that may replicate, and PySpark 4.2, the first in which a source written in Python hears where a batch begins.
 """
 
 import os

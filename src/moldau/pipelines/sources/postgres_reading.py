@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -277,7 +278,7 @@ class Filler:
 
 
 class Rows:
-    """Maker of rows from messages: the table's columns, `_op`, `_lsn`, `_commit_timestamp`."""
+    """Maker of rows from messages: the table's columns, `_op`, `_lsn`, `_number`, `_commit_timestamp`."""
 
     def __init__(self, table: TableFacts, transformer: Transformer, filler: Filler) -> None:
         self._table = table
@@ -290,15 +291,19 @@ class Rows:
     def of_changes(self, messages: Iterator[Message], wanted: ChangesPartition) -> Iterator[tuple[Any, ...]]:
         after, upto = lsn(wanted.after), lsn(wanted.upto)
         transaction: tuple[int, datetime] | None = None
+        numbers = count(1)
         for message in messages:
             match message:
                 case Begin(commit_lsn, committed_at):
                     transaction = (commit_lsn, committed_at) if after <= commit_lsn < upto else None
+                    numbers = count(1)
                 case Relation():
                     self._relations[message.oid] = message
                 case Insert() | Update() | Delete() if transaction is not None:
+                    at, committed = transaction
                     for op, values in self._changed(message):
-                        yield (*(values.get(column.name) for column in self._table.columns), op, *transaction)
+                        own = (values.get(column.name) for column in self._table.columns)
+                        yield (*own, op, at, next(numbers), committed)
 
     def _changed(self, message: Insert | Update | Delete) -> Iterator[tuple[str, dict[str, Any]]]:
         relation = self._relations[message.relation]

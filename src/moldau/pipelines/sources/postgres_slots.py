@@ -171,7 +171,7 @@ def _put_aside(
             cursor.execute(sql.SQL("SELECT {} FROM {}").format(names, table.identifier))
             number = 0
             while rows := cursor.fetchmany(feed.rows_max):
-                _write(feed.spool(slot, number), record_batch(columns, [(*row, "r", at, None) for row in rows]))
+                _write(feed.spool(slot, number), record_batch(columns, [(*row, "r", at, 0, None) for row in rows]))
                 number += 1
     return number
 
@@ -186,7 +186,7 @@ def _write(path: Path, batch: Any) -> None:
 def stream_columns(table: TableFacts) -> list[tuple[str, str]]:
     """The table's columns, then those that describe the change."""
     own = [(column.name, column.spark_type) for column in table.columns]
-    return [*own, ("_op", "STRING"), ("_lsn", "BIGINT"), ("_commit_timestamp", "TIMESTAMP")]
+    return [*own, ("_op", "STRING"), ("_lsn", "BIGINT"), ("_number", "BIGINT"), ("_commit_timestamp", "TIMESTAMP")]
 
 
 # --- going on
