@@ -98,6 +98,8 @@ def test_csv_files_may_have_their_own_signs_and_encoding_or_be_read_by_lines(
 def test_parquet_goes_round_through_sink_and_source_and_a_replayed_batch_adds_nothing(
     spark: "SparkSession", storage: Path, tmp_path: Path, incoming: Path
 ) -> None:
+    from pyspark.sql import functions as F
+
     (incoming / "a.txt").write_text("one\ntwo\n")
     spec = pipeline(storage)
     context = Context(spark, spec, storage)
@@ -117,6 +119,13 @@ def test_parquet_goes_round_through_sink_and_source_and_a_replayed_batch_adds_no
     table, _ = opened(spark, spec, files=str(tmp_path / "table"), format="parquet", **{"as": "table"})
     assert table.count() == 2
     assert (tmp_path / "table" / "value=one").is_dir()
+
+    wider = sink("parquet", parquet=str(tmp_path / "table"), partition_by="value")
+    (incoming / "b.txt").write_text("three\n")
+    run_to_end(sink_kind("parquet").attach(wider, lines.withColumn("length", F.length("value")), context), checkpoint)
+    table, _ = opened(spark, spec, files=str(tmp_path / "table"), format="parquet", **{"as": "table"})
+    lengths = {row["value"]: row["length"] for row in table.collect()}
+    assert lengths == {"one": None, "two": None, "three": 5}, "a column that came later is seen"
 
 
 def test_a_directory_with_files_of_another_checkpoint_is_refused(

@@ -105,7 +105,26 @@ def test_rows_of_other_columns_are_refused(spark: "SparkSession", table: Format)
     assert table.write(table.sink(), frame(spark, "id BIGINT", [(1,)]), 0)
     with pytest.raises(PipelineError, match=r"pipeline.yaml:1: sink 'out': (Delta|Iceberg) says: "):
         table.write(table.sink(), frame(spark, "id STRING, name STRING", [("x", "y")]), 1)
-    assert table.tuples() == [(1,)]
+    assert [row["id"] for row in table.rows()] == [1]
+
+
+@pytest.mark.parametrize("options", [{}, {"key": "id"}, {"mode": "complete"}])
+def test_a_column_that_the_table_lacks_is_added(spark: "SparkSession", table: Format, options: dict[str, Any]) -> None:
+    assert table.write(table.sink(**options), frame(spark, "id BIGINT", [(1,), (2,)]), 0)
+    wider = frame(spark, "id BIGINT, at TIMESTAMP, tags ARRAY<STRING>", [(2, MOMENT, ["a"])])
+    assert table.write(table.sink(**options), wider, 1)
+    assert not table.write(table.sink(**options), wider, 1)
+    added, first = {"id": 2, "at": MOMENT, "tags": ["a"]}, {"id": 1, "at": None, "tags": None}
+    left = {"key": [first], "mode": []}.get(next(iter(options), ""), [first, {**first, "id": 2}])
+    assert table.rows() == sorted([*left, added], key=str)
+
+
+def test_an_upsert_into_iceberg_that_would_empty_a_column_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
+    table = Format("iceberg", tmp_path)
+    assert table.write(table.sink(key="id"), frame(spark, "id BIGINT, name STRING", [(1, "a")]), 0)
+    with pytest.raises(PipelineError, match=r"the table web.visits has a column 'name' that the rows lack"):
+        table.write(table.sink(key="id"), frame(spark, "id BIGINT", [(1,)]), 1)
+    assert table.tuples() == [(1, "a")]
 
 
 def test_rows_of_a_delta_table_can_be_deleted_by_key(spark: "SparkSession", tmp_path: Path) -> None:

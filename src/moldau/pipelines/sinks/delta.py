@@ -3,6 +3,7 @@
 Exactly once: a commit of the table carries the number of the batch as Delta's own application transaction, so that a
 batch that is there is seen. With a key rows are merged, the last row of a key in a batch wins; without they are added;
 mode complete overwrites. One pipeline writes; another writer of the same files makes the commit fail, not the data.
+Columns that the table lacks are added to it before the batch that has them: a merge would leave them out in silence.
 """
 
 from collections.abc import Iterator
@@ -92,6 +93,8 @@ class DeltaWriter:
             if last is not None and batch.number <= last:
                 refuse_rollback(last, batch, self.sink)
                 return False
+            if table is not None:
+                _add_columns(table, batches.utc(rows).schema)
             if self.key and not self.replace:
                 made = table or DeltaTable(self.path, storage_options=self.storage)
                 self._merge(made, batches.utc(rows), commit)
@@ -146,6 +149,27 @@ class DeltaWriter:
             kept, gone = f"NOT new.{DELETED}", f"new.{DELETED}"
             merge = merge.when_matched_delete(f"{gone} AND {newer}").when_matched_update(values, f"{kept} AND {newer}")
             merge.when_not_matched_insert(values, kept).execute()
+
+
+def _add_columns(table: "DeltaTable", schema: "pa.Schema") -> None:
+    """Add the columns that the table lacks, in a commit of its own: a batch that fails afterwards finds them there."""
+    import pyarrow as pa
+    from deltalake import Schema
+
+    there = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
+    for field in schema:
+        if field.name in there and _is_text(field.type) != _is_text(there[field.name]):
+            # delta-rs would read one as the other, and fail where it cannot
+            raise ValueError(f"the column {field.name!r} is {there[field.name]}, and {field.type} in the rows")
+    lacking = [field.with_nullable(True) for field in schema if field.name not in there and field.name != DELETED]
+    if lacking:
+        table.alter.add_columns(Schema.from_arrow(pa.schema(lacking)).fields)
+
+
+def _is_text(kind: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
 def _quote(name: str) -> str:

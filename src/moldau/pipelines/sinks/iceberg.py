@@ -2,7 +2,8 @@
 
 Exactly once: the number of the batch is a property of the table, set in the commit that brings its rows (and in the
 snapshot's summary, to be read by people). With a key rows are upserted, which reads the files that may hold them: for
-tables of moderate size. Mode complete overwrites.
+tables of moderate size. Mode complete overwrites. Columns that the table lacks are added to it before the batch that
+has them. An upsert writes whole rows, so rows that lack a column of the table are refused: they would empty it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -78,6 +79,7 @@ class IcebergWriter:
 
     def write(self, rows: "pa.Table", batch: Batch) -> bool:
         from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import ValidationError
 
         batches.refuse_null_keys(rows, self.key, self.sink)
         rows = batches.utc(rows)
@@ -92,18 +94,42 @@ class IcebergWriter:
             "moldau.batch": str(batch.number),
         }
         try:
+            self._fit(table, rows)
             with table.transaction() as transaction:
                 if self.replace:
                     transaction.overwrite(rows, snapshot_properties=summary)
                 elif self.key:
-                    newest = self._not_older(table, batches.newest(rows, self.key))
-                    transaction.upsert(newest, list(self.key), snapshot_properties=summary)
+                    self._upsert(table, transaction, batches.newest(rows, self.key), summary)
                 else:
                     transaction.append(rows, snapshot_properties=summary)
                 transaction.set_properties({PROPERTY + batch.owner: str(batch.number)})
-        except ValueError as error:
+        except (ValueError, ValidationError) as error:
             raise self.sink.error(f"Iceberg says: {str(error).strip()}") from error
         return True
+
+    def _fit(self, table: Any, rows: "pa.Table") -> None:
+        """Add the columns that the table lacks, in a commit of its own."""
+        there = [field.name for field in table.schema().fields]
+        lacking = [name for name in there if name not in rows.column_names]
+        if self.key and not self.replace and lacking:
+            hint = f"add it in the view: CAST(NULL AS ...) AS {lacking[0]}; or drop it from the table"
+            raise self.sink.error(f"the table {self.table} has a column {lacking[0]!r} that the rows lack", hint)
+        if not set(rows.column_names) <= set(there):
+            with table.update_schema() as update:
+                update.union_by_name(rows.schema)
+
+    def _upsert(self, table: Any, transaction: Any, rows: "pa.Table", summary: dict[str, str]) -> None:
+        """Put rows in the place of those with their keys. pyiceberg's own upsert leaves alone what has not changed, but
+        fails on files from before a column was added."""
+        from pyiceberg.table.upsert_util import create_match_filter
+
+        newest = self._not_older(table, rows)
+        there = table.current_snapshot()
+        if newest.num_rows and there is not None and there.schema_id != table.schema().schema_id:
+            same = create_match_filter(newest, list(self.key))
+            transaction.overwrite(newest, overwrite_filter=same, snapshot_properties=summary)
+        else:
+            transaction.upsert(newest, list(self.key), snapshot_properties=summary)
 
     def _not_older(self, table: Any, rows: "pa.Table") -> "pa.Table":
         """The rows but for those of which the table has a newer version."""

@@ -109,10 +109,15 @@ def _reader(source: SourceSpec, context: Context) -> "DataFrameReader | DataStre
 
 
 def _parquet(source: SourceSpec, context: Context) -> "DataFrame":
-    """The rows of Parquet files. A stream wants its schema beforehand: the files that are there have it."""
+    """The rows of Parquet files. A stream wants its schema beforehand: the files that are there have it, the newer ones
+    perhaps more of it."""
+    from pyspark.sql.types import StructField, StructType
+
     path = _path(source)
-    reader = _reader(source, context).schema(context.spark.read.parquet(path).schema)
-    return reader.parquet(path)
+    found = context.spark.read.option("mergeSchema", "true").parquet(path).schema
+    # what is never null in one file may not be there in another
+    nullable = StructType([StructField(field.name, field.dataType) for field in found.fields])
+    return _reader(source, context).schema(nullable).parquet(path)
 
 
 def _lines(source: SourceSpec, context: Context) -> "DataFrame":
