@@ -14,6 +14,7 @@ from moldau.pipelines.sources.postgres_output import (
     OutputError,
     Relation,
     RelationColumn,
+    Truncate,
     Update,
     decode,
 )
@@ -65,8 +66,14 @@ def test_a_transaction_says_when_and_where_it_was_committed() -> None:
     assert begin.committed_at.date() == AT.date()
 
 
+def test_a_truncation_names_its_tables() -> None:
+    assert decode(bytes.fromhex(TRUNCATE)) == Truncate((0x4000,))
+    with pytest.raises(OutputError, match="a truncation of 2 tables in 4 bytes"):
+        decode(bytes.fromhex(TRUNCATE.replace("5400000001", "5400000002")))
+
+
 def test_what_changes_no_row_is_passed_over() -> None:
-    assert decode(bytes.fromhex(TRUNCATE)) is None
+    assert decode(b"Y\x00\x00\x00\x01public\x00mood\x00") is None
 
 
 @pytest.mark.parametrize("data", [BEGIN, COMMIT, *CAPTURED])

@@ -206,6 +206,31 @@ def test_a_slot_that_is_gone_is_told_with_what_to_do(
         batches_of(rows, storage)
 
 
+def test_a_truncation_ends_the_run_and_a_new_column_or_another_table_of_the_publication_does_not(
+    spark: "SparkSession", server: Server, table: str, storage: Path
+) -> None:
+    server.run(
+        f"CREATE TABLE {table} (id int PRIMARY KEY)",
+        f"CREATE TABLE {table}_other (id int PRIMARY KEY)",
+        f"CREATE PUBLICATION of_{table} FOR TABLE {table}, {table}_other WITH (publish = 'insert, update, delete')",
+    )
+    rows = opened(spark, pipeline(storage), server, table, publication=f"of_{table}")
+    with pytest.raises(Exception, match=r"(?s)does not tell when the table is truncated .ALTER PUBLICATION .* SET"):
+        batches_of(rows, storage)
+    server.run(f"ALTER PUBLICATION of_{table} SET (publish = 'insert, update, delete, truncate')")
+    assert batches_of(rows, storage) == []
+    server.run(f"INSERT INTO {table} VALUES (1)", f"ALTER TABLE {table} ADD COLUMN name text")
+    server.run(
+        f"INSERT INTO {table} VALUES (2, 'b')", f"INSERT INTO {table}_other VALUES (7)", f"TRUNCATE {table}_other"
+    )
+    assert brief(flat(batches_of(rows, storage)), "id") == [("c", 1), ("c", 2)]
+    server.run(f"TRUNCATE {table}", f"INSERT INTO {table} VALUES (3, 'c')")
+    with pytest.raises(Exception, match=rf"(?s)the table {table} was truncated at .* pipeline reset.*truncate: skip"):
+        batches_of(rows, storage)
+    rows = opened(spark, pipeline(storage), server, table, publication=f"of_{table}", truncate="skip")
+    assert brief(flat(batches_of(rows, storage)), "id", "name") == [("c", 3, "c")]
+
+
 def problems(server: Server, tmp_path: Path, **options: Any) -> list[Problem]:
     made = source("postgres", **{"postgres": server.url, **options})
     return list(source_kind("postgres").check(made, pipeline(tmp_path)))

@@ -3,7 +3,8 @@
 The stream begins with the rows that are there (`_op` r), then follow the changes in the order of their commits: c, u
 and d, with the row's columns (a deleted row: its key, or all with REPLICA IDENTITY FULL), `_lsn` (of the commit),
 `_number` (of the change in its transaction) and `_commit_timestamp`. An UPDATE that gives a row another key is a d and
-a c. TRUNCATE is not seen. Columns that PostgreSQL computes are not in the stream. Needs wal_level = logical, a role
+a c. A TRUNCATE has no rows: it ends the run, or is skipped. Columns that PostgreSQL computes are not in the stream, and
+one that is added to the table is in it from the next run on. Needs wal_level = logical, a role
 that may replicate, and PySpark 4.2, the first in which a source written in Python hears where a batch begins.
 """
 
@@ -14,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moldau.pipelines.file.options import Option, flag, text, whole
+from moldau.pipelines.file.options import Option, choice, flag, text, whole
 from moldau.pipelines.file.problems import PipelineError, Problem
 from moldau.pipelines.file.spec import PipelineSpec, SourceSpec
 from moldau.pipelines.kinds import Context, Reading
@@ -37,6 +38,12 @@ class PostgresSource:
         Option("table", text, "the table, with its schema if need be", required=True),
         Option("snapshot", flag, "begin a stream with the rows that are there", default=True),
         Option("publication", text, "the publication of the table; one of its own is made if none is named"),
+        Option(
+            "truncate",
+            choice("fail", "skip"),
+            "when the table is truncated: end the run, as copies would keep the rows, or go on without a word",
+            default="fail",
+        ),
         Option("partitions", whole, "read a table in so many parts, by its key, each by a task of its own", default=1),
         Option("max_per_batch", whole, "rows in a batch of a stream, up to the end of a transaction", default=ROWS_MAX),
     )
@@ -121,6 +128,7 @@ def _feed(source: SourceSpec, pipeline: PipelineSpec, storage: Path, run: str) -
         run=run,
         snapshot=source.options["snapshot"],
         rows_max=max(1, source.options["max_per_batch"]),
+        truncate=source.options["truncate"],
     )
 
 

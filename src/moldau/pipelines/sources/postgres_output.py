@@ -91,11 +91,16 @@ class Delete:
     old_whole: bool
 
 
-Message = Begin | Commit | Relation | Insert | Update | Delete
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    relations: tuple[int, ...]
+
+
+Message = Begin | Commit | Relation | Insert | Update | Delete | Truncate
 
 
 def decode(data: bytes) -> Message | None:
-    """The message; None for one that changes no row (an origin, a type's name, a truncation)."""
+    """The message; None for one that changes no row (an origin, a type's name)."""
     reader = _Reader(data)
     message = _decode(reader)
     if message is not None and reader.left:
@@ -120,7 +125,9 @@ def _decode(reader: "_Reader") -> Message | None:
         case b"D":
             oid, kind = reader.int32(), reader.one_of(b"KO")
             return Delete(oid, _values(reader), kind == b"O")
-        case b"O" | b"Y" | b"T" | b"M":
+        case b"T":
+            return _truncate(reader)
+        case b"O" | b"Y" | b"M":
             return None
         case other:
             raise OutputError(f"unknown kind of message: {other!r}")
@@ -136,6 +143,14 @@ def _relation(reader: "_Reader") -> Relation:
         reader.int32()  # the type's modifier
         columns.append(RelationColumn(column, type_oid, key))
     return Relation(oid, schema, name, tuple(columns))
+
+
+def _truncate(reader: "_Reader") -> Truncate:
+    count = reader.int32()
+    reader.byte()  # flags: CASCADE, RESTART IDENTITY
+    if count * 4 != reader.left:
+        raise OutputError(f"a truncation of {count} tables in {reader.left} bytes")
+    return Truncate(tuple(reader.int32() for _ in range(count)))
 
 
 def _update(reader: "_Reader") -> Update:

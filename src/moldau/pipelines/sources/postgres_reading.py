@@ -6,8 +6,8 @@ one is empty, and the slot is made when the end of the first batch is sought.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
@@ -24,8 +24,26 @@ from pyspark.sql.types import StructType
 
 from moldau.pipelines.sources import postgres_slots as slots
 from moldau.pipelines.sources.postgres_catalog import Column, TableFacts, connect, facts, record_batch
-from moldau.pipelines.sources.postgres_output import UNCHANGED, Begin, Delete, Insert, Message, Relation, Update, Value
-from moldau.pipelines.sources.postgres_slots import FETCH_ROWS, Feed, PostgresFailure, lsn, lsn_text, stream_columns
+from moldau.pipelines.sources.postgres_output import (
+    UNCHANGED,
+    Begin,
+    Delete,
+    Insert,
+    Message,
+    Relation,
+    Truncate,
+    Update,
+    Value,
+)
+from moldau.pipelines.sources.postgres_slots import (
+    FETCH_ROWS,
+    SKIP,
+    Feed,
+    PostgresFailure,
+    lsn,
+    lsn_text,
+    stream_columns,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # no type information
@@ -128,8 +146,8 @@ class PostgresChanges(DataSource):
     def name(cls) -> str:
         return "moldau_postgres_changes"
 
-    def streamReader(self, schema: StructType) -> "ChangesReader":  # noqa: ARG002 - Spark's
-        return ChangesReader(feed_of(self.options))
+    def streamReader(self, schema: StructType) -> "ChangesReader":
+        return ChangesReader(feed_of(self.options), tuple(schema.names))
 
 
 def feed_of(options: Mapping[str, str]) -> Feed:
@@ -143,12 +161,14 @@ def feed_of(options: Mapping[str, str]) -> Feed:
         run=options["run"],
         snapshot=options["snapshot"] == "true",
         rows_max=int(options["rows_max"]),
+        truncate=options["truncate"],
     )
 
 
 class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: Feed, columns: tuple[str, ...]) -> None:
         self._feed = feed
+        self._columns = columns
         self._target: str | None = None
         self._quiet_at = ""
 
@@ -213,7 +233,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, SpoolPartition):
             return _read_spool(partition.path)
         assert isinstance(partition, ChangesPartition)
-        return _read_changes(self._feed, partition)
+        return _read_changes(self._feed, partition, self._columns)
 
     def commit(self, end: dict[str, Any]) -> None:
         for number in range(end["read"]):
@@ -234,20 +254,30 @@ def _read_spool(path: str) -> "Iterator[pa.RecordBatch]":
             yield reader.get_batch(number)
 
 
-def _read_changes(feed: Feed, wanted: ChangesPartition) -> "Iterator[pa.RecordBatch]":
+def _read_changes(feed: Feed, wanted: ChangesPartition, names: Sequence[str]) -> "Iterator[pa.RecordBatch]":
+    """The changes, in the columns that the run began with: the table may have got more since then."""
     with ExitStack() as stack:
         database = stack.enter_context(connect(feed.url))
         table = feed.facts(database)
+        table = replace(table, columns=tuple(column for column in table.columns if column.name in names))
         # The session that peeks is busy with it; a second one fills what PostgreSQL did not send
-        rows = Rows(table, TransformerOf(database), Filler(feed, table, stack))
+        rows = Rows(table, TransformerOf(database), Filler(feed, table, stack), _parts_of(table, database))
         columns, found = stream_columns(table), []
-        for row in rows.of_changes(slots.changes(database, feed, wanted.slot, wanted.upto), wanted):
+        # A reading that is not over holds the session's lock: it must end before the session, whatever happens here
+        messages = stack.enter_context(closing(slots.changes(database, feed, wanted.slot, wanted.upto)))
+        for row in rows.of_changes(messages, wanted):
             found.append(row)
             if len(found) >= FETCH_ROWS:
                 yield record_batch(columns, found)
                 found = []
         if found:
             yield record_batch(columns, found)
+
+
+def _parts_of(table: TableFacts, database: "psycopg.Connection[Any]") -> frozenset[int]:
+    """The relations whose changes are the table's: itself, and its partitions."""
+    found = database.execute("SELECT relid::oid FROM pg_partition_tree(%s::oid::regclass)", (table.oid,))
+    return frozenset({table.oid, *(int(row[0]) for row in found)})
 
 
 @dataclass
@@ -280,8 +310,9 @@ class Filler:
 class Rows:
     """Maker of rows from messages: the table's columns, `_op`, `_lsn`, `_number`, `_commit_timestamp`."""
 
-    def __init__(self, table: TableFacts, transformer: Transformer, filler: Filler) -> None:
+    def __init__(self, table: TableFacts, transformer: Transformer, filler: Filler, relations: frozenset[int]) -> None:
         self._table = table
+        self._ours = relations
         self._filler = filler
         self._loaders = {
             column.name: transformer.get_loader(column.loaded_as, Format.TEXT).load for column in table.columns
@@ -299,11 +330,22 @@ class Rows:
                     numbers = count(1)
                 case Relation():
                     self._relations[message.oid] = message
-                case Insert() | Update() | Delete() if transaction is not None:
+                case Truncate(relations) if transaction is not None and not self._ours.isdisjoint(relations):
+                    self._truncated(transaction[0])
+                case Insert() | Update() | Delete() if transaction is not None and message.relation in self._ours:
                     at, committed = transaction
                     for op, values in self._changed(message):
                         own = (values.get(column.name) for column in self._table.columns)
                         yield (*own, op, at, next(numbers), committed)
+
+    def _truncated(self, at: int) -> None:
+        """End the run: there is no row that could tell of it, and a copy would keep what is gone."""
+        feed = self._filler.feed
+        if feed.truncate != SKIP:
+            raise PostgresFailure(
+                f"source {feed.source!r}: the table {feed.table} was truncated at {lsn_text(at)}; empty its copies and "
+                f"begin anew with `moldau pipeline reset`, or go on with `truncate: {SKIP}`"
+            )
 
     def _changed(self, message: Insert | Update | Delete) -> Iterator[tuple[str, dict[str, Any]]]:
         relation = self._relations[message.relation]

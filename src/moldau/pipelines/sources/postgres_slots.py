@@ -11,7 +11,7 @@ import json
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,11 @@ NAME_MAX = 63
 BUSY_TIMEOUT_S = 30.0
 """Seconds to wait for a slot that another session reads: the session of a killed driver ends when it sees that."""
 FETCH_ROWS = 10_000
+OWN = "moldau_"
+"""Beginning of the names of publications that are made here."""
+PUBLISHED = "insert, update, delete, truncate"
+FAIL, SKIP = "fail", "skip"
+"""Ways to take a truncation."""
 
 
 class PostgresFailure(Exception):
@@ -46,6 +51,7 @@ class Feed:
     run: str
     snapshot: bool
     rows_max: int
+    truncate: str
 
     @property
     def noted(self) -> Path:
@@ -118,7 +124,7 @@ def _remedy(said: str) -> str:
 
 
 def make_publication(database: "psycopg.Connection[Any]", feed: Feed, table: TableFacts) -> None:
-    """Publish this table alone, and its rows only: a TRUNCATE is not sent. Must be done before the slot begins."""
+    """Publish this table alone, and see that its truncations are published. Must be done before the slot begins."""
     refusal = identity_refusal(table)
     if refusal:
         raise PostgresFailure(f"source {feed.source!r}: {refusal}")
@@ -126,13 +132,13 @@ def make_publication(database: "psycopg.Connection[Any]", feed: Feed, table: Tab
         WHERE pubname = p.pubname AND schemaname = %s AND tablename = %s) FROM pg_publication p WHERE pubname = %s"""
     found = database.execute(query, (table.schema, table.name, feed.publication)).fetchone()
     if found is not None and found[0]:
+        _publish_truncations(database, feed)
         return
     if found is not None:
         words = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}")
     else:
         words = sql.SQL(
-            "CREATE PUBLICATION {} FOR TABLE {} "
-            "WITH (publish = 'insert, update, delete', publish_via_partition_root = true)"
+            f"CREATE PUBLICATION {{}} FOR TABLE {{}} WITH (publish = '{PUBLISHED}', publish_via_partition_root = true)"
         )
     command = words.format(sql.Identifier(feed.publication), table.identifier)
     try:
@@ -142,6 +148,20 @@ def make_publication(database: "psycopg.Connection[Any]", feed: Feed, table: Tab
     except errors.InsufficientPrivilege as error:
         said = f"the table's owner has to say once: {command.as_string(database)}"
         raise PostgresFailure(f"source {feed.source!r}: {str(error).strip()} ({said})") from error
+
+
+def _publish_truncations(database: "psycopg.Connection[Any]", feed: Feed) -> None:
+    """See that a publication has truncations: without them a copy would keep rows that are gone. One of somebody else
+    is left as it is, for it may have other readers."""
+    query = "SELECT pubtruncate FROM pg_publication WHERE pubname = %s"
+    found = database.execute(query, (feed.publication,)).fetchone()
+    if found is None or found[0] or feed.truncate == SKIP:
+        return
+    command = f"ALTER PUBLICATION {sql.Identifier(feed.publication).as_string(database)} SET (publish = '{PUBLISHED}')"
+    if not feed.publication.startswith(OWN):
+        words = f"the publication {feed.publication} does not tell when the table is truncated"
+        raise PostgresFailure(f"source {feed.source!r}: {words} ({command}; or `truncate: {SKIP}`)")
+    database.execute(sql.SQL(command))
 
 
 def identity_refusal(table: TableFacts) -> str | None:
@@ -192,7 +212,7 @@ def stream_columns(table: TableFacts) -> list[tuple[str, str]]:
 # --- going on
 
 
-def changes(database: "psycopg.Connection[Any]", feed: Feed, slot: str, upto: str) -> Iterator[Message]:
+def changes(database: "psycopg.Connection[Any]", feed: Feed, slot: str, upto: str) -> Generator[Message]:
     """The messages that the slot holds, from its own position on: whole transactions, in the order of their commits."""
     query = "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s, %s, VARIADIC %s)"
     for (data,) in _peek(database, query, feed, slot, upto, None):
@@ -210,7 +230,7 @@ def ends(
     found, rows, messages = [], 0, 0
     for position, kind in _peek(database, query, feed, slot, upto, messages_max):
         messages += 1
-        rows += kind in b"IUD"
+        rows += kind in b"IUDT"
         if kind == ord("C"):
             found.append((lsn(position), rows))
             rows = 0
