@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 RAW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 METADATA = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 """Columns beside a value's fields; the names are the raw columns' with `_` in front."""
+DELETED = "_deleted"
+"""Column that is true in a row made of a record without value; there if the source has `tombstones`."""
 DECODED = "__decoded"
 KNOWN = "__reason"
 
@@ -38,12 +40,46 @@ def decode(raw: "DataFrame", source: SourceSpec, context: Context) -> Reading:
     fields = _struct(staged, data)
     _refuse(source, fields)
     metadata = _metadata(source, columns)
+    made = {name: data[name] for name in fields.names}
     reason = F.coalesce(*([F.col(KNOWN)] if known else []), reason, *_missing(source, data, dict(metadata)))
-    wanted = [*(data[name].alias(name) for name in fields.names), *(column.alias(name) for name, column in metadata)]
+    if source.options.get("tombstones"):
+        made, reason = _with_tombstones(source, fields, made, reason)
+        metadata.append((DELETED, _is_tombstone()))
+    wanted = [column.alias(name) for name, column in (*made.items(), *metadata)]
     if context.pipeline.dead_letters is None:
         return Reading(staged.where(_or_end(reason, source)).select(*wanted))
     bad = staged.where(reason.isNotNull()).select(*columns, reason.alias("reason"))
     return Reading(staged.where(reason.isNull()).select(*wanted), bad)
+
+
+def _is_tombstone() -> "Column":
+    from pyspark.sql import functions as F
+
+    return F.col("value").isNull() & F.col("key").isNotNull()
+
+
+def _with_tombstones(
+    source: SourceSpec, fields: "StructType", made: "dict[str, Column]", reason: "Column"
+) -> "tuple[dict[str, Column], Column]":
+    """The columns and the reasons where a record without value is a row too: of its key, all else NULL."""
+    from pyspark.sql import functions as F
+
+    names, gone = source.options["tombstones"], _is_tombstone()
+    types = {field.name: field.dataType for field in fields.fields}
+    words = F.col("key").cast("string")
+    if len(names) == 1:
+        key = {names[0]: words.try_cast(types[names[0]])}
+    else:  # as the sinks write a key of several columns
+        read = F.from_json(words, type(fields)([fields[name] for name in names]))
+        key = {name: read[name] for name in names}
+    unread = F.when(key[names[0]].isNull(), F.lit(f"a tombstone whose key is no {' and '.join(names)}"))
+    for other in names[1:]:
+        unread = F.coalesce(unread, F.when(key[other].isNull(), F.lit(f"a tombstone whose key has no {other}")))
+    columns = {
+        name: F.when(gone, key.get(name, F.lit(None).cast(types[name]))).otherwise(column)
+        for name, column in made.items()
+    }
+    return columns, F.when(gone, unread).otherwise(reason)
 
 
 def _or_end(reason: "Column", source: SourceSpec) -> "Column":
@@ -102,7 +138,7 @@ def field_of(data: "Column", name: str) -> "Column":
 
 
 def _refuse(source: SourceSpec, fields: "StructType") -> None:
-    problems = [*clashes(source, fields.names), *_not_there(source, fields)]
+    problems = [*clashes(source, fields.names), *_not_there(source, fields), *_unknown_tombstones(source, fields)]
     if problems:
         raise PipelineError(problems)
 
@@ -127,6 +163,17 @@ def unknown_required(source: SourceSpec, names: Iterable[str]) -> Iterator[Probl
             place = source.places.get("required", source.place)
             message = f"source {source.name!r}: there is no field {name!r} that could be required"
             yield Problem(place, message, suggestion(name, there))
+
+
+def _unknown_tombstones(source: SourceSpec, fields: "StructType") -> Iterator[Problem]:
+    """Columns for the key of a record without value that the data does not have."""
+    place = source.places.get("tombstones", source.place)
+    for name in source.options.get("tombstones") or ():
+        if name not in fields.names:
+            message = f"source {source.name!r}: there is no field {name!r} for the key of a tombstone"
+            yield Problem(place, message, suggestion(name, fields.names))
+    if source.options.get("tombstones") and DELETED in (name.lower() for name in fields.names):
+        yield Problem(place, f"source {source.name!r}: its field {DELETED!r} has the name of a metadata column")
 
 
 def _not_there(source: SourceSpec, fields: "StructType") -> Iterator[Problem]:

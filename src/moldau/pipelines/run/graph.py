@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from moldau.pipelines.file.problems import Place, Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec, ViewSpec
+from moldau.pipelines.formats.decoding import DELETED
 from moldau.pipelines.kinds import Context, Reading, source_kind
 from moldau.pipelines.run.failures import explain
 from moldau.pipelines.sinks import order
+from moldau.pipelines.sinks.batches import deletes_when
 from moldau.pipelines.sinks.topic import keeps_newest
 
 if TYPE_CHECKING:
@@ -170,7 +172,18 @@ def _unlike_flows(sink: SinkSpec, frames: Frames) -> Problem | None:
 def _unwritable(sink: SinkSpec, rows: "DataFrame") -> Problem | None:
     if not rows.isStreaming:
         return Problem(_from(sink), f"sink {sink.name!r} gets no stream: all that it takes is read as a table")
-    return mode_refusal(sink, rows)
+    return mode_refusal(sink, rows) or _undeleting(sink, rows)
+
+
+def _undeleting(sink: SinkSpec, rows: "DataFrame") -> Problem | None:
+    """The problem of rows made of tombstones in a sink that neither deletes by them nor writes that they are such."""
+    written = DELETED in (sink.options.get("columns") or ())
+    if DELETED not in rows.columns or written or deletes_when(sink, rows.columns):
+        return None
+    words = f"sink {sink.name!r}: a row made of a tombstone would be written as one of NULLs"
+    if "delete_when" in sink.options:
+        return Problem(sink.place, words, f"give it a `key`, or name {DELETED!r} among its `columns`")
+    return Problem(sink.place, words, f"leave them out in a view without the column: WHERE NOT {DELETED}")
 
 
 def _in_no_order(spec: PipelineSpec, sink: SinkSpec, rows: "DataFrame") -> Problem | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from moldau.pipelines.file.options import Option, names, text
 from moldau.pipelines.file.problems import PipelineError, Place, Problem, suggestion
 from moldau.pipelines.file.spec import SinkSpec
+from moldau.pipelines.formats import decoding
 from moldau.pipelines.kinds import Context
 from moldau.pipelines.sinks import order
 
@@ -133,9 +134,17 @@ def select(
 
     types = {field.name: field.dataType for field in rows.schema.fields}
     columns = [_column(name, types[name], convert) for name in chosen(sink, rows.columns)]
-    if sink.options.get("delete_when"):
-        columns.append(F.coalesce(F.expr(sink.options["delete_when"]), F.lit(False)).alias(DELETED))
+    condition = deletes_when(sink, rows.columns)
+    if condition:
+        columns.append(F.coalesce(F.expr(condition), F.lit(False)).alias(DELETED))
     return rows.select(*order.with_versions(columns, order.versions(sink, rows)))
+
+
+def deletes_when(sink: SinkSpec, available: Sequence[str]) -> str | None:
+    """The condition under which a row deletes: the sink's, or that it was made of a tombstone."""
+    given: str | None = sink.options.get("delete_when")
+    by_key = "delete_when" in sink.options and sink.options.get("key")
+    return given or (decoding.DELETED if by_key and decoding.DELETED in available else None)
 
 
 def _column(name: str, data_type: "DataType", convert: "Callable[[Column, DataType], Column] | None") -> "Column":

@@ -199,8 +199,9 @@ def records(sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataFrame":
     value = format_kind(sink.options["format"]).encode(
         F.struct(*map(_column, value_rows.columns)), value_rows.schema, sink, context
     )
-    if sink.options["delete_when"]:
-        value = F.when(F.coalesce(F.expr(sink.options["delete_when"]), F.lit(False)), None).otherwise(value)
+    condition = batches.deletes_when(sink, rows.columns)
+    if condition:
+        value = F.when(F.coalesce(F.expr(condition), F.lit(False)), None).otherwise(value)
     made = [value.alias("value")]
     if sink.options["key"]:
         made.append(_key(sink.options["key"], types).alias("key"))

@@ -105,6 +105,12 @@ class Topic:
         Option("key", choice("text", "raw"), "`_key` as text, or as bytes", default="text"),
         Option("required", names, "fields without which a record is bad"),
         Option(
+            "tombstones",
+            names,
+            "the fields that the key is (several: a JSON object); a record without value is then a row of them with "
+            "`_deleted` true, not a bad record",
+        ),
+        Option(
             "starting",
             starting,
             "where a first run begins: earliest, latest, {group: NAME}, {timestamp: TIME} or {offsets: {...}}",
@@ -167,6 +173,9 @@ def _misfits(source: SourceSpec) -> Iterator[Problem]:
         yield Problem(
             _place(source, "starting"), f"{_owner(source)}: a table cannot start at 'latest': it would be empty"
         )
+    if source.options["as"] == "table" and source.options["tombstones"]:
+        message = f"{_owner(source)}: a table has no 'tombstones': a key whose newest record has no value is not in it"
+        yield Problem(_place(source, "tombstones"), message)
     if begin.offsets and "" in begin.offsets and (pattern or len(topics or ()) != 1):
         message = f"{_owner(source)}: 'starting' must say which topic its offsets are of"
         yield Problem(_place(source, "starting"), message, "such as {offsets: {visits: {0: 17}}}")

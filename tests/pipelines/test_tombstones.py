@@ -1,0 +1,73 @@
+"""Records without value that are read, and delete the row of their key."""
+
+import io
+import json
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from moldau.pipelines.file.files import load
+from moldau.pipelines.file.problems import PipelineError
+from moldau.pipelines.run.display import Display
+from moldau.pipelines.run.runner import ONCE, Run
+from tests.pipelines.clusters import Cluster, Record
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PIPELINE = """
+name: {name}
+bootstrap: {bootstrap}
+sources:
+  orders: {{topic: {orders}, schema: "id INT, price DOUBLE", required: [price], tombstones: id}}
+  visits: {{topic: {visits}, schema: "page STRING, day DATE, n INT", tombstones: [page, day]}}
+views:
+  kept: SELECT id, price * 2 AS price, _deleted FROM orders
+sinks:
+  table: {{from: kept, sqlite: out.db, table: orders, key: id}}
+  topic: {{from: kept, topic: {orders}-out, key: id, create: true}}
+  days: {{from: visits, sqlite: out.db, table: visits, key: [page, day]}}
+"""
+
+
+def _order(number: int, price: float | None) -> Record:
+    value = None if price is None else json.dumps({"id": number, "price": price}).encode()
+    return Record(value, str(number).encode())
+
+
+def _visits(page: str, day: str, number: int | None) -> Record:
+    key = {"page": page, "day": day}
+    return Record(None if number is None else json.dumps({**key, "n": number}).encode(), json.dumps(key).encode())
+
+
+def test_a_tombstone_deletes_the_row_of_its_key(
+    spark: "SparkSession", moldau_cluster_only: Cluster, tmp_path: Path
+) -> None:
+    cluster = moldau_cluster_only
+    orders, visits = cluster.new_topic("orders"), cluster.new_topic("visits")
+    file = tmp_path / "orders.yaml"
+    file.write_text(PIPELINE.format(name=orders, bootstrap=cluster.bootstrap, orders=orders, visits=visits))
+    cluster.send(orders, [_order(1, 1.5), _order(2, 2.5), Record(None, b"three"), Record(None), _order(1, None)])
+    cluster.send(orders, [_order(3, 3.5), _order(4, None), Record(b'{"id": 5}', b"5")])
+    days = [_visits("a", "2026-11-16", 1), _visits("a", "2026-11-17", 2), _visits("a", "2026-11-16", None)]
+    cluster.send(visits, [*days, Record(None, b'{"page": "a"}')])
+    Run(load(file), spark, ONCE, display=Display(io.StringIO(), live=False)).to_the_end()
+
+    with sqlite3.connect(tmp_path / "out.db") as database:
+        assert database.execute("SELECT * FROM orders ORDER BY id").fetchall() == [(2, 5.0), (3, 7.0)]
+        assert database.execute("SELECT * FROM visits").fetchall() == [("a", "2026-11-17", 2)]
+    written = [(record.key, record.value is None) for record in cluster.read(f"{orders}-out")]
+    assert written == [(b"1", False), (b"2", False), (b"1", True), (b"3", False), (b"4", True)]
+    letters = {dict(letter.headers)["moldau.dlq.reason"].decode() for letter in cluster.read(f"{orders}.dead-letters")}
+    assert letters == {
+        "a tombstone whose key is no id",
+        "the record has no value (a tombstone)",
+        "missing field 'price'",
+        "a tombstone whose key has no day",
+    }
+
+    file.write_text(file.read_text().replace("key: [page, day]}", "mode: append}"))
+    with pytest.raises(PipelineError, match="sink 'days': a row made of a tombstone would be written as one of NULLs"):
+        Run(load(file), spark, ONCE, display=Display(io.StringIO(), live=False)).to_the_end()
