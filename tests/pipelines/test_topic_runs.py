@@ -7,7 +7,7 @@ import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -127,6 +127,39 @@ def test_a_run_its_groups_its_dead_letters_a_replay_and_a_reset(
     _run(spec, spark)
     assert _table(tmp_path / "out.db") == {"acme": 3, "bolt": 1, "late": 1}
     assert _committed(cluster, f"{name}.table", topic, 3) == [4, 1, 1]
+
+
+def test_a_day_that_is_replayed_into_files_has_all_its_rows(
+    spark: "SparkSession", moldau_cluster_only: Cluster, tmp_path: Path
+) -> None:
+    topic = moldau_cluster_only.new_topic("page-views", partitions=2)
+    hours = [("acme", 0), ("acme", 5), ("bolt", 23), ("late", 25)]
+    moldau_cluster_only.send(topic, [_visit(name, hour, hour % 2) for name, hour in hours])
+    file = _pipeline(tmp_path, moldau_cluster_only, topic)
+    by_hour = "SELECT organisation, window.start AS begin, count(*) AS visits FROM visits GROUP BY organisation, "
+    begun = (
+        "SELECT a.organisation, b.at FROM visits a LEFT JOIN visits b ON a.at = b.at + INTERVAL 5 HOURS AND a.at > b.at"
+    )
+    words = file.read_text().replace("required: [organisation]", "required: [organisation]\n    watermark: at 1 hour")
+    words = words.replace("SELECT organisation, count(*) AS visits FROM visits GROUP BY ", by_hour)
+    file.write_text(words.replace("organisation\nsinks", f"window(at, '1 hour')\n  pairs: {begun}\nsinks"))
+    with file.open("a") as more:
+        more.write("  pairs: {from: pairs, topic: pairs, create: true}\n")
+    window = replay.Window(replay.moment("2026-11-16"), replay.moment("2026-11-17"))
+
+    def again(sink: str, name: str) -> list[tuple[Any, ...]]:
+        to = replay.target(f"parquet={tmp_path}/{name}")
+        _run(replay.plan(read(file), load(file), sink, to, window, name), spark, window)
+        return sorted((tuple(row) for row in spark.read.parquet(str(tmp_path / name)).collect()), key=str)
+
+    assert [(name, begin.astimezone(UTC).hour, visits) for name, begin, visits in again("table", "one")] == [
+        ("acme", 0, 1),
+        ("acme", 5, 1),
+        ("bolt", 23, 1),
+    ]
+    found = again("pairs", "two")
+    hours_before = [(name, at and at.astimezone(UTC).hour) for name, at in found]
+    assert sorted(hours_before, key=str) == [("acme", 0), ("acme", None), ("bolt", None)]
 
 
 def test_in_real_time_rows_come_out_as_they_come_in(

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Facts about the run for reading and writing. `storage` is the pipeline's, or a replay's own."""
+    """Facts about the run for reading and writing. `storage` is the pipeline's, or a replay's own; `whole`: streams of
+    topics are read as what is there now, to be computed as a whole."""
 
     spark: "SparkSession"
     pipeline: PipelineSpec
     storage: Path
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,10 @@
 A replay is a pipeline of its own made of the same file: the sink's flow, topics read from the time, one sink to write,
 a storage under the pipeline's and a consumer group of its own. It reads the fixed schemas of production and nothing
 else, and it writes no dead letters: the records in question have theirs.
+
+A stream gives out a window, and a row that found no partner, when its watermark has passed: for the last ones of a day
+that is read again nothing ever comes that would move it. Where a sink takes only such rows, they are computed as a
+whole, laid down in the replay's storage, and streamed from there into the sink as any others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,9 +18,11 @@ from moldau.pipelines.file.draft import Draft, Entry, build
 from moldau.pipelines.file.options import Given
 from moldau.pipelines.file.problems import PipelineError, Place, Problem, suggestion
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec
-from moldau.pipelines.kinds import SINKS, sink_kind
+from moldau.pipelines.kinds import SINKS, Context, sink_kind
+from moldau.pipelines.run import graph
 from moldau.pipelines.run.graph import needed, sources_of
 from moldau.pipelines.run.storage import Storage
+from moldau.pipelines.sinks import order
 from moldau.pipelines.sinks.batches import beside
 
 if TYPE_CHECKING:
@@ -47,6 +53,29 @@ class Window:
             return rows
         rows = rows.where(F.col("_timestamp") >= F.lit(self.begin))
         return rows.where(F.col("_timestamp") < F.lit(self.end)) if self.end else rows
+
+
+LAID_DOWN = "rows"
+"""Directory of rows that were computed as a whole."""
+
+
+def settled(
+    spec: PipelineSpec, sink: SinkSpec, rows: "DataFrame", context: Context, shape: "graph.Shape"
+) -> "DataFrame":
+    """The rows of a replay for its sink: as a stream gives them out, or computed as a whole where it would keep some
+    back. A replay that was killed between the two finds them there."""
+    from pyspark.sql import functions as F
+
+    shown = getattr(rows, "_jdf", None) is not None
+    if graph.output_mode(sink, rows) != "append" or (shown and order.lost_by(rows, ()) is None):
+        return rows
+    directory = context.storage / LAID_DOWN
+    whole = graph.rows_of(sink, graph.build(spec, replace(context, whole=True), shape))
+    if not (directory / "_SUCCESS").exists():
+        by = order.versions(sink, rows)
+        made = whole.coalesce(1).sortWithinPartitions(*map(F.col, by)) if by else whole
+        made.write.mode("overwrite").parquet(str(directory))
+    return context.spark.readStream.schema(whole.schema).option("maxFilesPerTrigger", 1).parquet(str(directory))
 
 
 def moment(text: str) -> datetime:

@@ -25,7 +25,7 @@ from moldau.pipelines.file.check import check_frames, in_order
 from moldau.pipelines.file.problems import PipelineError, Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context, sink_kind
-from moldau.pipelines.run import dead_letters, graph
+from moldau.pipelines.run import dead_letters, graph, replay
 from moldau.pipelines.run.display import Display
 from moldau.pipelines.run.failures import explain
 from moldau.pipelines.run.groups import Groups, Reader, readers, readers_of_sink
@@ -241,13 +241,15 @@ class Run:
             problems.extend(_not_in_real_time(spec))
         if problems:
             raise PipelineError(problems) from next(iter(frames.errors()), None)
-        jobs = [self._sink_job(sink, rows[sink.name], context) for sink in spec.sinks.values()]
+        jobs = [self._sink_job(spec, sink, rows[sink.name], context) for sink in spec.sinks.values()]
         if self.with_dead_letters:
             jobs.extend(self._dead_letter_jobs(spec, frames, context))
         return jobs
 
-    def _sink_job(self, sink: SinkSpec, rows: "DataFrame", context: Context) -> Job:
+    def _sink_job(self, spec: PipelineSpec, sink: SinkSpec, rows: "DataFrame", context: Context) -> Job:
         kind = sink_kind(sink.kind)
+        if self.shape is not None:
+            rows = self._settled(spec, sink, rows, context, self.shape)
         self.display.say(
             f"{self.spec.name}.{sink.name}: to {sink.kind}, {sink.options.get('delivery') or kind.guarantee}"
         )
@@ -259,6 +261,14 @@ class Run:
             graph.output_mode(sink, rows) if self.mode != REALTIME else "update",
             self.mode == REALTIME,
         )
+
+    def _settled(
+        self, spec: PipelineSpec, sink: SinkSpec, rows: "DataFrame", context: Context, shape: "Shape"
+    ) -> "DataFrame":
+        try:
+            return replay.settled(spec, sink, rows, context, shape)
+        except Exception as error:  # whatever Spark raises when it computes them
+            raise RunFailed(f"{self.spec.name}.{sink.name}", error) from error
 
     def _dead_letter_jobs(self, spec: PipelineSpec, frames: graph.Frames, context: Context) -> Iterator[Job]:
         """Jobs for dead letters, never in real time: nobody waits for them, and a real-time query keeps its slots for

@@ -146,6 +146,8 @@ class Topic:
         options = _spark_options(source, cluster_of(context.pipeline, source.options))
         if source.options["as"] == "table":
             return decode(_newest(context.spark.read.format("kafka").options(**options).load()), source, context)
+        if context.whole:
+            return decode(context.spark.read.format("kafka").options(**options).load(), source, context)
         if source.options["max_per_batch"]:
             options["maxOffsetsPerTrigger"] = str(source.options["max_per_batch"])
         return decode(context.spark.readStream.format("kafka").options(**options).load(), source, context)
