@@ -46,7 +46,10 @@ class Cluster:
 
     def new_topic(self, prefix: str = "topic", partitions: int = 1, **configs: str) -> str:
         """The name of a new, empty topic; `configs` with underscores for dots."""
-        topic = f"{prefix}-{next(_numbers)}"
+        return self.make(f"{prefix}-{next(_numbers)}", partitions, **configs)
+
+    def make(self, topic: str, partitions: int = 1, **configs: str) -> str:
+        """Make a topic of that name."""
         # Records of 1970 are old enough to be deleted at once.
         settings = {"retention.ms": "-1"} | {name.replace("_", "."): value for name, value in configs.items()}
         admin = AdminClient(self.settings)

@@ -99,6 +99,13 @@ def test_a_run_its_groups_its_dead_letters_a_replay_and_a_reset(
     [letter] = cluster.read(f"{name}.dead-letters")
     assert letter.value == b"{bad"
 
+    # the same file elsewhere: another storage, and the same name
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with pytest.raises(PipelineError, match=f"another pipeline is called {name!r}: group '{name}.table' is that of .*"):
+        _run(load(_pipeline(elsewhere, cluster, topic)), spark)
+    assert not (elsewhere / "out.db").exists()
+
     # a partition more, and the run goes on
     cluster.grow(topic, 3)
     cluster.send(topic, [_visit("acme", 7, 2), _visit("late", 1, 0)])

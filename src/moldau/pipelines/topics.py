@@ -8,12 +8,19 @@ import logging
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic  # type: ignore[attr-defined]  # its stubs hide NewTopic
 
 from moldau.core.internal_topics import INTERNAL_TOPICS
@@ -71,6 +78,25 @@ class Cluster:
                 return False
             _wait_until_known(admin, topic)
         return True
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """The id of each topic that is there: a topic that was deleted and made anew has another one."""
+        if not topics:
+            return {}
+        with self._admin() as admin:
+            found = admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S)
+            return {topic: str(told) for topic, each in found.items() if (told := _topic_id(each)) is not None}
+
+    def metadata_of_group(self, group: str) -> set[str]:
+        """The metadata that were committed with the offsets of a group."""
+        with self._admin() as admin:
+            wanted = [ConsumerGroupTopicPartitions(group)]
+
+            def ask() -> Any:
+                [found] = admin.list_consumer_group_offsets(wanted, request_timeout=REQUEST_TIMEOUT_S).values()
+                return found.result()
+
+            return {each.metadata for each in when_ready(ask).topic_partitions if each.metadata}
 
     def config(self, topic: str, name: str) -> str:
         """The value of a topic's property; empty if the topic is not there."""
@@ -141,6 +167,16 @@ class Cluster:
             except OSError as error:
                 reasons.append(error.strerror or str(error))
         raise ClusterError(f"no broker answers at {self.bootstrap} ({reasons[-1]})")
+
+
+def _topic_id(described: Any) -> Any:
+    """The id of a described topic; None if it is not there, or the cluster is too old for ids."""
+    try:
+        return described.result().topic_id
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+        return None
 
 
 def cluster_of(pipeline: PipelineSpec, options: Mapping[str, Any] | None = None) -> Cluster:

@@ -52,11 +52,12 @@ def readers_of_sink(pipeline: PipelineSpec, sink: SinkSpec) -> list[Reader]:
 
 class Groups:
     """Committer of positions. `queries`: the readers of each query, whose name the group has. `say` gets a line for the
-    user."""
+    user; `metadata` go with each position, and say whose it is."""
 
-    def __init__(self, queries: Mapping[str, Sequence[Reader]], say: Callable[[str], None]) -> None:
+    def __init__(self, queries: Mapping[str, Sequence[Reader]], say: Callable[[str], None], metadata: str = "") -> None:
         self._queries = queries
         self._say = say
+        self._metadata = metadata
         self._admins: dict[Cluster, AdminClient] = {}
         self._complained: set[str] = set()
         self._news = threading.Condition()
@@ -125,7 +126,7 @@ class Groups:
         from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
         partitions = [
-            TopicPartition(topic, partition, offset)
+            TopicPartition(topic, partition, offset, self._metadata)
             for topic, found in positions.items()
             for partition, offset in found.items()
         ]

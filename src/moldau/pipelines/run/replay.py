@@ -21,9 +21,9 @@ from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec
 from moldau.pipelines.kinds import SINKS, Context, sink_kind
 from moldau.pipelines.run import graph
 from moldau.pipelines.run.graph import needed, sources_of
+from moldau.pipelines.run.places import place_written
 from moldau.pipelines.run.storage import Storage
 from moldau.pipelines.sinks import order
-from moldau.pipelines.sinks.batches import beside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 PLACE = Place("command line", 1)
 INHERITED = ("key", "mode", "columns", "delete_when", "newest_by", "headers")
 """Options of the production sink that hold for the other place too, where its kind has them."""
-IN_FILES = ("sqlite", "parquet", "delta", "iceberg")
-"""Kinds whose first option is a path."""
-TARGET = ("table", "collection", "bootstrap")
-"""Options that, besides the first one, tell one place from another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +176,9 @@ def _from_time(source: Entry, window: Window) -> Entry:
 def _refuse_production(production: PipelineSpec, made: SinkSpec) -> None:
     """Refuse a place that production writes to or reads from."""
     for sink in production.sinks.values():
-        if sink.kind == made.kind and _place_written(sink) == _place_written(made):
+        if sink.kind == made.kind and place_written(sink) == place_written(made):
             raise PipelineError([Problem(PLACE, f"--to is where sink {sink.name!r} of production writes")])
     if made.kind == "topic":
         for source in production.sources.values():
             if made.options["topic"] in (source.options.get("topic") or ()):
                 raise PipelineError([Problem(PLACE, f"--to is a topic that source {source.name!r} reads")])
-
-
-def _place_written(sink: SinkSpec) -> tuple[Any, ...]:
-    first = sink.options.get(sink_kind(sink.kind).options[0].name)
-    if isinstance(first, str) and sink.kind in IN_FILES:
-        first = beside(sink, first)
-    return (first, *(sink.options.get(name) for name in TARGET))

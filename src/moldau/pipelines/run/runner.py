@@ -25,7 +25,7 @@ from moldau.pipelines.file.check import check_frames, in_order
 from moldau.pipelines.file.problems import PipelineError, Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context, sink_kind
-from moldau.pipelines.run import dead_letters, graph, replay
+from moldau.pipelines.run import dead_letters, graph, identity, replay
 from moldau.pipelines.run.display import Display
 from moldau.pipelines.run.failures import explain
 from moldau.pipelines.run.groups import Groups, Reader, readers, readers_of_sink
@@ -198,6 +198,7 @@ class Run:
     _queries: "dict[str, StreamingQuery]" = field(default_factory=dict)
     _started: str = ""
     _status_at: float = 0.0
+    _identity: identity.Identity | None = None
 
     def to_the_end(self) -> None:
         """Run until every query has ended by itself, or a stop is asked for. Raises PipelineError or RunFailed."""
@@ -219,7 +220,8 @@ class Run:
     @contextmanager
     def _listening(self, jobs: list[Job], progress: Progress) -> Iterator[None]:
         """Listen until all queries are over, and Spark has reported so."""
-        groups = Groups({job.name: job.reads for job in jobs}, self.display.say)
+        claim = self._identity.claim if self._identity else ""
+        groups = Groups({job.name: job.reads for job in jobs}, self.display.say, claim)
         progress.committed = groups.commit
         hearing = listener(progress)
         self.spark.streams.addListener(hearing)
@@ -241,6 +243,7 @@ class Run:
             problems.extend(_not_in_real_time(spec))
         if problems:
             raise PipelineError(problems) from next(iter(frames.errors()), None)
+        self._identity = identity.begin(spec, self.display.say)
         jobs = [self._sink_job(spec, sink, rows[sink.name], context) for sink in spec.sinks.values()]
         if self.with_dead_letters:
             jobs.extend(self._dead_letter_jobs(spec, frames, context))

@@ -2,10 +2,11 @@
 
 Exactly once: Spark notes the files of each batch in `_spark_metadata` beside them, and readers that know it see no
 others. That note belongs to one checkpoint. A new checkpoint begins at batch 0 again, which the note has already: Spark
-would take those batches for written and drop their rows without a word. So a directory with such a note is refused.
+would take those batches for written and drop their rows without a word. So a directory is refused whose note has a
+batch that the checkpoint has not come to: it is that of another checkpoint, or of a newer copy of this one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from moldau.pipelines.kinds import Context
 from moldau.pipelines.sinks.batches import COLUMNS, beside, chosen
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
@@ -29,10 +30,10 @@ class Parquet:
     )
 
     def check(self, sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem]:
-        yield from _of_another_checkpoint(sink, pipeline.storage)
+        yield from _of_another_checkpoint(sink, pipeline.storage, None)
 
     def attach(self, sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataStreamWriter":
-        problems = list(_of_another_checkpoint(sink, context.storage))
+        problems = list(_of_another_checkpoint(sink, context.storage, context.spark))
         if problems:
             raise PipelineError(problems)
         writer = rows.select(*chosen(sink, rows.columns)).writeStream.format("parquet")
@@ -44,8 +45,26 @@ class Parquet:
 KIND = Parquet()
 
 
-def _of_another_checkpoint(sink: SinkSpec, storage: Path) -> Iterator[Problem]:
-    directory = Path(beside(sink, sink.options["parquet"]))
-    if (directory / "_spark_metadata").exists() and not (storage / "checkpoints" / sink.name).exists():
+def _of_another_checkpoint(sink: SinkSpec, storage: Path, spark: "SparkSession | None") -> Iterator[Problem]:
+    directory = beside(sink, sink.options["parquet"])
+    written = _batches(_names(f"{directory}/_spark_metadata", spark))
+    if written > _batches(_names(str(storage / "checkpoints" / sink.name / "offsets"), None)):
         message = f"sink {sink.name!r}: {directory} has files of another checkpoint, so that new ones would be lost"
         yield Problem(sink.places.get("parquet", sink.place), message, "name another directory, or move that one away")
+
+
+def _batches(names: Iterable[str]) -> int:
+    """The number of the last batch in a log of Spark's: `7`, or `9.compact`."""
+    numbers = (name.partition(".")[0] for name in names)
+    return max((int(number) for number in numbers if number.isdigit()), default=-1)
+
+
+def _names(directory: str, spark: "SparkSession | None") -> list[str]:
+    """The names in a directory; none if it is not there. Spark is asked about addresses, if there is one to ask."""
+    jvm, context = getattr(spark, "_jvm", None), getattr(spark, "_jsc", None)
+    if "://" in directory and jvm is not None and context is not None:
+        there = jvm.org.apache.hadoop.fs.Path(directory)
+        files = there.getFileSystem(context.hadoopConfiguration())
+        return [each.getPath().getName() for each in files.listStatus(there)] if files.exists(there) else []
+    path = Path(directory.removeprefix("file://"))
+    return [entry.name for entry in path.iterdir()] if path.is_dir() else []
