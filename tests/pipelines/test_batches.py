@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]  # no type information
 import pytest
 
 from moldau.pipelines.sinks.batches import Batch, EachBatch
@@ -12,9 +13,12 @@ from moldau.pipelines.sinks.batches import Batch, EachBatch
 NUMBER = 7
 
 
+ROWS = pa.table({"id": [1]})
+
+
 class Rows:
-    def toArrow(self) -> str:
-        return "rows"
+    def toArrow(self) -> pa.Table:
+        return ROWS
 
 
 def test_the_plan_of_a_batch_is_synced_before_the_sink_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,5 +40,5 @@ def test_the_plan_of_a_batch_is_synced_before_the_sink_has_it(tmp_path: Path, mo
 
     monkeypatch.setattr(os, "fsync", noted)
     EachBatch("query", tmp_path, Writer())(Rows(), NUMBER)  # type: ignore[arg-type]  # it needs no Spark for this
-    assert done.pop() == ("rows", Batch("query", "checkpoint", NUMBER))
+    assert done.pop() == (ROWS, Batch("query", "checkpoint", NUMBER))
     assert done == [path for file in plan for path in (file, file.parent)]

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     TopicCollection,
@@ -87,16 +86,13 @@ class Cluster:
             found = admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S)
             return {topic: str(told) for topic, each in found.items() if (told := _topic_id(each)) is not None}
 
-    def metadata_of_group(self, group: str) -> set[str]:
+    def metadata_of_group(self, group: str, partitions: Mapping[str, Iterable[int]]) -> set[str]:
         """The metadata that were committed with the offsets of a group."""
-        with self._admin() as admin:
-            wanted = [ConsumerGroupTopicPartitions(group)]
-
-            def ask() -> Any:
-                [found] = admin.list_consumer_group_offsets(wanted, request_timeout=REQUEST_TIMEOUT_S).values()
-                return found.result()
-
-            return {each.metadata for each in when_ready(ask).topic_partitions if each.metadata}
+        if not partitions:
+            return set()
+        with self.consumer(group) as consumer:
+            found = when_ready(lambda: consumer.committed(_all(partitions), timeout=REQUEST_TIMEOUT_S))
+        return {each.metadata for each in found if each.metadata}
 
     def config(self, topic: str, name: str) -> str:
         """The value of a topic's property; empty if the topic is not there."""

@@ -19,7 +19,7 @@ from moldau.pipelines.run.groups import Reader, readers
 from moldau.pipelines.run.places import place_written
 from moldau.pipelines.run.storage import Storage
 from moldau.pipelines.secrets import without_secrets
-from moldau.pipelines.topics import Cluster, ClusterError
+from moldau.pipelines.topics import ClusterError
 
 FILE = "identity.json"
 MARK = "moldau-pipeline"
@@ -76,7 +76,8 @@ def begin(spec: PipelineSpec, say: Callable[[str], None]) -> Identity:
 def _queries(spec: PipelineSpec) -> dict[str, list[SourceSpec]]:
     """The sources that each query reads, by the name of its checkpoint."""
     sinks = {sink.name: sources_of(spec, sink) for sink in spec.sinks.values()}
-    return sinks | {f"{source.name}.dead-letters": [source] for source in spec.sources.values()}
+    bad = spec.sources.values() if spec.dead_letters is not None else ()
+    return sinks | {f"{source.name}.dead-letters": [source] for source in bad}
 
 
 def _going_on(spec: PipelineSpec) -> list[str]:
@@ -105,18 +106,20 @@ def _namesakes(spec: PipelineSpec, known: Identity) -> Iterator[Problem]:
     """The problem of groups whose offsets another pipeline has committed."""
     for name, sources in _queries(spec).items():
         group = f"{spec.name}.{name}"
-        for cluster in {reader.cluster for reader in readers(spec, sources)}:
-            for where in _others(cluster, group, known.id):
+        for reader in readers(spec, sources):
+            for where in _others(reader, group, known.id):
                 words = f"another pipeline is called {spec.name!r}: group {group!r} is that of {where}"
                 hint = "give this one another `name`; if it is the same one, bring its storage along, or reset it"
                 yield Problem(spec.place, words, hint)
                 return
 
 
-def _others(cluster: Cluster, group: str, ours: str) -> Iterator[str]:
+def _others(reader: Reader, group: str, ours: str) -> Iterator[str]:
     """The storages of other pipelines that have committed offsets of the group."""
     try:
-        claims = cluster.metadata_of_group(group)
+        there = reader.cluster.topics()
+        read = {topic: partitions for topic, partitions in there.items() if reader.reads(topic)}
+        claims = reader.cluster.metadata_of_group(group, read)
     except ClusterError:  # Spark waits for a cluster that is away
         return
     for claim in sorted(claims):

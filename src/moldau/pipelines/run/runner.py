@@ -243,7 +243,8 @@ class Run:
             problems.extend(_not_in_real_time(spec))
         if problems:
             raise PipelineError(problems) from next(iter(frames.errors()), None)
-        self._identity = identity.begin(spec, self.display.say)
+        own = spec if self.with_dead_letters else replace(spec, dead_letters=None)
+        self._identity = identity.begin(own, self.display.say)
         jobs = [self._sink_job(spec, sink, rows[sink.name], context) for sink in spec.sinks.values()]
         if self.with_dead_letters:
             jobs.extend(self._dead_letter_jobs(spec, frames, context))
