@@ -229,7 +229,7 @@ def test_a_run_once_reads_all_there_is_and_ends(
     assert output.startswith("numbers: finished (once)")
 
 
-def test_a_run_is_killed_begun_again_and_stopped_and_every_row_is_there_once(
+def test_a_run_is_killed_begun_again_and_stopped_alone_or_with_its_group_and_every_row_is_there_once(
     moldau_cluster_only: Cluster, tmp_path: Path, tool: Callable[..., Said]
 ) -> None:
     file, topic = _file(tmp_path, moldau_cluster_only, 1000)
@@ -253,6 +253,15 @@ def test_a_run_is_killed_begun_again_and_stopped_and_every_row_is_there_once(
         assert process.wait(TIMEOUT_S) == 0
     assert _status(file)["state"] == "stopped"
     assert _numbers(file) == list(range(1100))
+
+    # as systemd, timeout and many supervisors do it: Java hears it, too
+    with _running(file) as process:
+        _send(moldau_cluster_only, topic, range(1100, 1200))
+        _until(lambda: len(_numbers(file)) >= 1200, process, file)
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 0, (tmp_path / "run.log").read_text()
+    assert _status(file)["state"] == "stopped"
+    assert _numbers(file) == list(range(1200))
 
 
 def test_a_run_once_that_is_interrupted_says_so_by_its_exit_code(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

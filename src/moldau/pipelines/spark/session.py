@@ -127,14 +127,18 @@ def _start(spec: PipelineSpec, made: Mapping[str, str]) -> "SparkContext":
 
 
 def _launch(conf: "SparkConf", log: Path) -> object:
-    """The JVM, with its standard error in the log: PySpark alone would leave it on the terminal."""
+    """The JVM, with its standard error in the log: PySpark alone would leave it on the terminal.
+
+    It is in a session of its own: a signal to the whole group (systemd's, `timeout`'s) is for us, who stop the queries
+    first. It ends when its standard input does, so with this process however that ends."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None:
         return SparkContext._gateway
     with log.open("ab") as errors:
-        return launch_gateway(conf, popen_kwargs={"stderr": errors})  # type: ignore[no-untyped-call]
+        options = {"stderr": errors, "start_new_session": True}
+        return launch_gateway(conf, popen_kwargs=options)  # type: ignore[no-untyped-call]
 
 
 def _fresh_log(storage: Path) -> Path:
