@@ -32,6 +32,7 @@ from moldau.pipelines.run.groups import Groups, Reader, readers, readers_of_sink
 from moldau.pipelines.run.progress import Progress, listener
 from moldau.pipelines.run.storage import RunLock, Storage
 from moldau.pipelines.secrets import without_secrets
+from moldau.pipelines.sinks import patience
 from moldau.pipelines.sinks.topic import EXACTLY_ONCE
 from moldau.pipelines.spark.session import session
 
@@ -208,7 +209,7 @@ class Run:
         try:
             jobs = self._jobs()
             progress = Progress(tuple(job.name for job in jobs))
-            with self._listening(jobs, progress):
+            with self._listening(jobs, progress), patience.told(self.display.say):
                 self._start(jobs, progress)
                 state = self._wait(progress)
         except (RunFailed, PipelineError) as failure:
@@ -336,6 +337,7 @@ class Run:
         """Stop each query right after a batch, as the next one has written nothing yet then; an idle query is stopped
         at once. The query itself is asked for its last batch: a listener may hear of it only when the next has long
         begun."""
+        patience.give_up()
         before = {name: _last_batch(query) for name, query in self._queries.items()}
         self._report(progress, "stopping")
         deadline = time.monotonic() + STOP_WAIT_S

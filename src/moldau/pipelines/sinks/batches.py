@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,6 +22,7 @@ from moldau.pipelines.file.spec import SinkSpec
 from moldau.pipelines.formats import decoding
 from moldau.pipelines.kinds import Context
 from moldau.pipelines.sinks import order
+from moldau.pipelines.sinks.patience import Away, patiently
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # no type information
@@ -60,6 +62,10 @@ class Owner:
     def error(self, message: str, hint: str = "") -> PipelineError:
         return PipelineError([Problem(self.place, f"sink {self.name!r}: {message}", hint)])
 
+    def away(self, message: str) -> Away:
+        """The error of a store that does not answer now, and may later."""
+        return Away(self.error(message).problems)
+
 
 class BatchWriter(Protocol):
     """Writer of a batch as a whole, or not at all if it was written before. Can be pickled: Spark Connect does that."""
@@ -78,7 +84,8 @@ class EachBatch:
 
     def __call__(self, rows: "DataFrame", number: int) -> None:
         sync_plan(self.checkpoint, number)
-        self.writer.write(order.in_order(rows.toArrow()), Batch(self.query, checkpoint_id(self.checkpoint), number))
+        batch = Batch(self.query, checkpoint_id(self.checkpoint), number)
+        patiently(self.query, partial(self.writer.write, order.in_order(rows.toArrow()), batch))
 
 
 def sync_plan(checkpoint: Path, number: int) -> None:

@@ -82,7 +82,7 @@ class DeltaWriter:
 
     def write(self, rows: "pa.Table", batch: Batch) -> bool:
         from deltalake import CommitProperties, DeltaTable
-        from deltalake.exceptions import DeltaError
+        from deltalake.exceptions import CommitFailedError, DeltaError
         from deltalake.transaction import Transaction
 
         batches.refuse_null_keys(rows, self.key, self.sink)
@@ -100,6 +100,8 @@ class DeltaWriter:
                 self._merge(made, batches.utc(rows), commit)
             else:
                 self._append(batches.utc(rows), commit)
+        except CommitFailedError as error:  # another writer was first: the next attempt sees what it wrote
+            raise self.sink.away(f"Delta says: {str(error).strip()}") from error
         except (DeltaError, ValueError) as error:
             raise self.sink.error(f"Delta says: {str(error).strip()}") from error
         return True

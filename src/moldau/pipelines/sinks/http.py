@@ -22,6 +22,7 @@ from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
 from moldau.pipelines.sinks import batches
 from moldau.pipelines.sinks.batches import COLUMNS, Batch, Owner
+from moldau.pipelines.sinks.patience import logger
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]  # no type information
@@ -114,6 +115,7 @@ class HttpWriter:
             if waited >= self.retry_s:
                 raise self.sink.error(f"{self.url} has refused for {waited:.0f} s: {refusal}")
             pause = min(PAUSE_MAX_S, asked if asked is not None else pause)
+            logger.warning("sink %r: waits %.0f s and tries again: %s", self.sink.name, pause, refusal)
             self.pause(pause)
             waited, pause = waited + pause, pause * 2
 

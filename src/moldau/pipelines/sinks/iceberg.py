@@ -79,7 +79,7 @@ class IcebergWriter:
 
     def write(self, rows: "pa.Table", batch: Batch) -> bool:
         from pyiceberg.catalog import load_catalog
-        from pyiceberg.exceptions import ValidationError
+        from pyiceberg.exceptions import CommitFailedException, ValidationError
 
         batches.refuse_null_keys(rows, self.key, self.sink)
         rows = batches.utc(rows)
@@ -103,6 +103,8 @@ class IcebergWriter:
                 else:
                     transaction.append(rows, snapshot_properties=summary)
                 transaction.set_properties({PROPERTY + batch.owner: str(batch.number)})
+        except CommitFailedException as error:  # another writer was first: the next attempt sees what it wrote
+            raise self.sink.away(f"Iceberg says: {str(error).strip()}") from error
         except (ValueError, ValidationError) as error:
             raise self.sink.error(f"Iceberg says: {str(error).strip()}") from error
         return True

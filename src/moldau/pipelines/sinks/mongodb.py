@@ -88,7 +88,7 @@ class MongoWriter:
 
     def write(self, rows: "pa.Table", batch: Batch) -> bool:
         from pymongo import MongoClient
-        from pymongo.errors import BulkWriteError, PyMongoError
+        from pymongo.errors import BulkWriteError, ConnectionFailure, PyMongoError
 
         batches.refuse_null_keys(rows, self.key, self.sink)
         client: MongoClient[Document] = MongoClient(self.url, serverSelectionTimeoutMS=TIMEOUT_MS)
@@ -103,7 +103,8 @@ class MongoWriter:
             first = (error.details or {}).get("writeErrors", [{}])[0]
             raise self.sink.error(f"MongoDB says: {first.get('errmsg', error)}") from error
         except PyMongoError as error:
-            raise self.sink.error(f"MongoDB says: {error}") from error
+            failed = self.sink.away if isinstance(error, ConnectionFailure) else self.sink.error
+            raise failed(f"MongoDB says: {error}") from error
         return True
 
     def _index(self, collection: "Collection[Document]") -> None:

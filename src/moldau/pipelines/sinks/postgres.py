@@ -180,7 +180,8 @@ class PostgresWriter:
                     self._write_rows(database, rows)
         except psycopg.Error as error:
             said = "; ".join(line for line in str(error).strip().splitlines() if line)
-            raise self.sink.error(f"PostgreSQL says: {said}") from error
+            failed = self.sink.away if isinstance(error, psycopg.OperationalError) else self.sink.error
+            raise failed(f"PostgreSQL says: {said}") from error
         return written
 
     def _prepare(self, database: "psycopg.Connection[Any]") -> None:

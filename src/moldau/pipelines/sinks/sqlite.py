@@ -106,6 +106,14 @@ class SqliteWriter:
 
     def write(self, rows: "pa.Table", batch: Batch) -> bool:
         batches.refuse_null_keys(rows, self.key, self.sink)
+        try:
+            return self._write(rows, batch)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
+            raise self.sink.away(f"SQLite says: {error}") from error
+
+    def _write(self, rows: "pa.Table", batch: Batch) -> bool:
         with closing(sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as database:
             database.execute("BEGIN IMMEDIATE")
             self._prepare(database)

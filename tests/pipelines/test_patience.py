@@ -1,0 +1,84 @@
+"""A store that is away for a while: the batch is tried again, and lines say so."""
+
+import sqlite3
+from pathlib import Path
+
+import pyarrow as pa  # type: ignore[import-untyped]  # no type information
+import pytest
+
+from moldau.pipelines.file.problems import PipelineError
+from moldau.pipelines.sinks import patience
+from moldau.pipelines.sinks.batches import Owner
+from moldau.pipelines.sinks.patience import Away, patiently
+from moldau.pipelines.sinks.postgres import PostgresWriter, Table
+from moldau.pipelines.sinks.sqlite import SqliteWriter
+from tests.pipelines.batch_sinks import batch
+from tests.pipelines.postgres_server import Server
+from tests.pipelines.specs import PLACE
+
+OWNER = Owner("out", PLACE)
+ROWS = pa.table({"id": [1]})
+
+
+def test_a_store_that_is_away_is_waited_for_in_growing_pauses_and_each_is_told() -> None:
+    attempts = iter([0, 0, 0, 1])
+    pauses: list[float] = []
+    said: list[str] = []
+
+    def write() -> str:
+        if not next(attempts):
+            raise OWNER.away("no answer from db://me:secret@host")
+        return "written"
+
+    with patience.told(said.append):
+        assert patiently("visits.out", write, pauses.append) == "written"
+    assert pauses == [1.0, 2.0, 4.0]
+    words = "waits {} s and tries again: sink 'out': no answer from db://***@host"
+    assert said == [f"visits.out: {words.format(seconds)}" for seconds in (1, 2, 4)]
+
+
+def test_patience_ends_after_five_minutes_and_with_the_run() -> None:
+    pauses: list[float] = []
+
+    def write() -> None:
+        raise OWNER.away("no answer")
+
+    with patience.told(lambda _: None), pytest.raises(Away):
+        patiently("visits.out", write, pauses.append)
+    assert (sum(pauses) >= patience.WAIT_MAX_S, max(pauses)) == (True, patience.PAUSE_MAX_S)
+    pauses.clear()
+    with patience.told(lambda _: None):
+        patience.give_up()
+        with pytest.raises(Away):
+            patiently("visits.out", write, pauses.append)
+    assert pauses == []
+
+
+def test_an_error_that_stays_is_not_waited_for() -> None:
+    def write() -> None:
+        raise OWNER.error("no such column")
+
+    with pytest.raises(PipelineError, match="no such column"):
+        patiently("visits.out", write, lambda _: pytest.fail("it waits"))
+
+
+def test_a_database_that_does_not_answer_or_is_locked_is_away(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moldau.pipelines.sinks.sqlite.BUSY_TIMEOUT_S", 0.01)
+    away = PostgresWriter(OWNER, "postgresql://127.0.0.1:1/x", Table.named("t"), (), (("id", "bigint"),))
+    with pytest.raises(Away, match="PostgreSQL says: "):
+        away.write(ROWS, batch(0))
+    wrong = PostgresWriter(OWNER, server.url, Table.named("nowhere.t"), (), (("id", "bigint"),))
+    with pytest.raises(PipelineError) as refused:
+        wrong.write(ROWS, batch(0))
+    assert not isinstance(refused.value, Away)
+
+    file = str(tmp_path / "out.db")
+    writer = SqliteWriter(OWNER, file, "t", (), (("id", "INTEGER"),))
+    with sqlite3.connect(file, isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(Away, match="database is locked"):
+            writer.write(ROWS, batch(0))
+        other.execute("ROLLBACK")
+    assert writer.write(ROWS, batch(0))
