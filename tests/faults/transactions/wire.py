@@ -43,10 +43,12 @@ PASSING = frozenset(
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
         ErrorCode.UNSTABLE_OFFSET_COMMIT,
     }
 )
-"""Errors after which a client sends the same request again."""
+"""Errors after which a client sends the same request again. A copy that is cut off, and so is behind, says
+OFFSET_OUT_OF_RANGE to one that names no leader epoch; were the records lost, the copies would not be whole at the end."""
 
 
 class Refused(Exception):
