@@ -35,6 +35,9 @@ pipeline.sink(
     from_="counts",
     topic="visits-by-day",
     key=["organisation", "day"],
+    newest_by="none",  # a day of an organisation comes once in a batch
     create={"partitions": 3, "cleanup.policy": "compact"},
 )
-pipeline.sink("table", from_="counts", sqlite="visits.db", table="visits_by_day", key=["organisation", "day"])
+pipeline.sink(
+    "table", from_="counts", sqlite="visits.db", table="visits_by_day", key=["organisation", "day"], newest_by="none"
+)

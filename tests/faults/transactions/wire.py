@@ -48,7 +48,7 @@ PASSING = frozenset(
     }
 )
 """Errors after which a client sends the same request again. A copy that is cut off, and so is behind, says
-OFFSET_OUT_OF_RANGE to one that names no leader epoch; were the records lost, the copies would not be whole at the end."""
+OFFSET_OUT_OF_RANGE to one that names no leader epoch; were records lost, the copies would not be whole at the end."""
 
 
 class Refused(Exception):
