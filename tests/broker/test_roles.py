@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from moldau.broker.roles import NotFollowed, Roles
-from moldau.cluster.image import BrokerInfo, ClusterImage, PartitionImage, TopicImage
+from moldau.cluster.image import NO_TOPIC_ID, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -43,8 +43,14 @@ class Stage:
         self.roles = Roles(world.parts, self.fetchers, None, self.offline.extend)  # type: ignore[arg-type]
         self.image = ClusterImage(brokers={each: BrokerInfo(each, None, ()) for each in (ME, OTHER, THIRD)})
 
-    def show(self, *states: PartitionImage, topic_id: bytes = TOPIC_ID, configs: dict[str, str] | None = None) -> None:
-        self._to(self.image.with_topic(TopicImage("events", topic_id, states, configs or {})))
+    def show(
+        self,
+        *states: PartitionImage,
+        topic_id: bytes = TOPIC_ID,
+        configs: dict[str, str] | None = None,
+        version: int = 0,
+    ) -> None:
+        self._to(self.image.with_topic(TopicImage("events", topic_id, states, configs or {}, version)))
 
     def delete(self) -> None:
         self._to(self.image.without_topics(["events"]))
@@ -179,6 +185,25 @@ def test_a_topic_made_anew_starts_empty(stage: Stage) -> None:
     stage.show(state(ME, 0), topic_id=bytes(range(1, 17)))
     assert stage.led().log.log_end_offset == 0
     assert stage.led().high_watermark == 0
+
+
+@pytest.mark.parametrize("leader", [ME, OTHER])
+def test_a_topic_that_gets_its_first_id_keeps_its_records(stage: Stage, leader: int) -> None:
+    stage.show(state(ME, 3, isr=(ME,)), topic_id=NO_TOPIC_ID, version=4)
+    stage.produce(5)
+    log = stage.led().log
+    stage.show(state(leader, 3 + (leader != ME), isr=(ME,)), topic_id=TOPIC_ID, version=5)
+    replica = stage.world.services.replicas.replica("events", 0)
+    assert replica is not None
+    assert (replica.log, replica.topic_id, log.topic_id) == (log, TOPIC_ID, TOPIC_ID)
+    assert (log.log_end_offset, log.failure) == (5, None)
+
+
+def test_a_topic_without_an_id_that_was_made_anew_starts_empty(stage: Stage) -> None:
+    stage.show(state(ME, 3, isr=(ME,)), topic_id=NO_TOPIC_ID, version=4)
+    stage.produce(5)
+    stage.show(state(ME, 0), topic_id=TOPIC_ID, version=0)
+    assert stage.led().log.log_end_offset == 0
 
 
 def test_a_partition_that_nobody_has_looked_at_yet_is_left_alone(stage: Stage) -> None:

@@ -226,3 +226,15 @@ def _any_writes(seed: int) -> Callable[[World], Awaitable[None]]:
                 )
 
     return steps
+
+
+def test_a_topic_that_gets_its_first_id_is_still_the_same() -> None:
+    nameless = TopicImage("t", NO_TOPIC_ID, (), {}, version=4)
+    one, other = bytes(range(16)), bytes(range(1, 17))
+    named = nameless._replace(topic_id=one, version=5)
+    assert nameless.is_still(nameless._replace(version=5))
+    assert nameless.is_still(named)
+    assert named.is_still(named._replace(version=6))
+    assert not nameless.is_still(named._replace(version=0)), "made anew: its node begins again"
+    assert not named.is_still(named._replace(topic_id=other, version=6))
+    assert not named.is_still(None)

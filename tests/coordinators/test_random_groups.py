@@ -5,7 +5,6 @@ A failure names its seed: `MOLDAU_SEED=123 pytest tests/coordinators/test_random
 
 import os
 from collections.abc import Callable
-from random import SystemRandom
 
 import pytest
 
@@ -27,6 +26,7 @@ from tests.coordinators.random_groups import (
     Client,
     Simulation,
 )
+from tests.seeds import AFRESH, ENVIRONMENT, seed_of
 
 SCHEDULES = 100
 STEPS = 150
@@ -328,10 +328,8 @@ SIMULATIONS = {"classic": ClassicSimulation, "consumer": ConsumerSimulation}
 
 
 def _seeds() -> list[int]:
-    if "MOLDAU_SEED" in os.environ:
-        return [int(os.environ["MOLDAU_SEED"])]
-    first = SystemRandom().randrange(2**32)
-    return list(range(first, first + SCHEDULES))
+    first = seed_of(__name__)
+    return [first] if os.environ.get(ENVIRONMENT, AFRESH) != AFRESH else list(range(first, first + SCHEDULES))
 
 
 def _run(make: Callable[[int], Simulation], refuse_appends: float = 0.0) -> None:

@@ -16,9 +16,13 @@ from moldau.core.memory_files import MemoryFiles
 from moldau.core.real_files import (
     BUSY_BYTES,
     CHUNKS_PER_WRITE_MAX,
+    FIRST_STRETCH_BYTES,
     GROWN_SIZE_MAX,
     RESERVED_BYTES,
+    REST_BYTES,
+    SHORT_BYTES,
     STRETCH_BYTES,
+    SURE_BYTES,
     RealFiles,
 )
 from moldau.core.reserving import reserve
@@ -239,6 +243,7 @@ def test_a_sync_in_a_thread_goes_along_with_appends(tmp_path: Path) -> None:
 SMALL = os.urandom(STRETCH_BYTES // 16)
 BUSY = BUSY_BYTES // len(SMALL)
 """So many of them."""
+VERY_BUSY = SHORT_BYTES // len(SMALL)
 
 
 class Growing:
@@ -283,6 +288,8 @@ def test_a_file_of_many_small_appends_grows_ahead_of_them(growing: Growing) -> N
     growing.append(BUSY)
     assert growing.filler == 0
     growing.append(1)
+    assert growing.filler == FIRST_STRETCH_BYTES - len(SMALL)
+    growing.append(VERY_BUSY - BUSY)
     assert growing.filler == STRETCH_BYTES - len(SMALL)
     growing.append(14)
     assert growing.filler == len(SMALL)
@@ -294,13 +301,19 @@ def test_a_file_of_many_small_appends_grows_ahead_of_them(growing: Growing) -> N
     assert growing.filler == 0
 
 
+def test_filler_is_a_small_part_of_what_is_appended_between_two_rests(growing: Growing) -> None:
+    for _ in range(3 * BUSY):
+        growing.append(1)
+        assert growing.filler <= len(growing.written) // 4
+
+
 def test_it_is_trimmed_when_it_has_come_to_rest(growing: Growing) -> None:
-    growing.append(BUSY + 4)
+    growing.append(BUSY + 3)
     growing.look()
-    growing.append(16)
+    growing.append(REST_BYTES // len(SMALL))
     growing.look()
     assert growing.filler > 0
-    growing.append(1)
+    growing.append(REST_BYTES // len(SMALL) - 1)
     growing.look()
     assert growing.filler == 0
     assert growing.calls == []
@@ -319,23 +332,29 @@ def test_room_on_the_disk_is_reserved_and_given_back(growing: Growing, monkeypat
         return given[-1]
 
     monkeypatch.setattr(real_files, "reserve", noted)
-    growing.append(BUSY + RESERVED_BYTES // len(SMALL))
-    assert asked == [(BUSY_BYTES, RESERVED_BYTES)]
+    sure = (BUSY_BYTES + SURE_BYTES) // len(SMALL)
+    growing.append(sure)
+    assert growing.filler == 0
+    assert asked == [], "a stretch is enough for what is a little busy"
+    growing.append(RESERVED_BYTES // len(SMALL))
+    assert asked == [(BUSY_BYTES + SURE_BYTES, RESERVED_BYTES)]
     growing.append(1)
-    assert asked[1:] == [(BUSY_BYTES + RESERVED_BYTES, RESERVED_BYTES)]
+    assert asked[1:] == [(BUSY_BYTES + SURE_BYTES + RESERVED_BYTES, RESERVED_BYTES)]
     assert growing.on_disk >= BUSY_BYTES + 2 * RESERVED_BYTES or not all(given)  # not every file system can
     growing.file.trim()
     assert growing.filler == 0
     assert growing.on_disk < len(growing.written) + STRETCH_BYTES
-    growing.append(BUSY + 1)
-    assert asked[2:] == [(len(growing.written) - len(SMALL), RESERVED_BYTES)]
+    rested_at = len(growing.written)
+    growing.append(sure + STRETCH_BYTES // len(SMALL))
+    assert [size for _, size in asked[2:]] == [RESERVED_BYTES]
+    assert 0 < asked[2][0] - rested_at - BUSY_BYTES - SURE_BYTES <= STRETCH_BYTES
     growing.file.truncate(100)
     assert growing.on_disk < STRETCH_BYTES
 
 
 def test_a_file_grows_where_no_room_can_be_reserved(growing: Growing, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(real_files, "reserve", lambda *_: False)
-    growing.append(BUSY + 1)
+    growing.append(VERY_BUSY + 1)
     assert growing.filler == STRETCH_BYTES - len(SMALL)
     growing.append(100)
     growing.file.trim()
@@ -385,7 +404,7 @@ def test_a_failed_append_leaves_no_filler(growing: Growing, monkeypatch: pytest.
     monkeypatch.undo()
     assert growing.filler == 0
     growing.append(2)
-    assert growing.filler == STRETCH_BYTES - 6 * len(SMALL)
+    assert growing.filler == FIRST_STRETCH_BYTES - 6 * len(SMALL)
 
 
 def test_no_file_grows_beyond_what_kafka_opens(growing: Growing) -> None:

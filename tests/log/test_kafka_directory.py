@@ -17,6 +17,12 @@ from moldau.core.clock import SystemClock
 from moldau.core.ids import TopicPartition
 from moldau.core.real_files import RealFiles
 from moldau.core.topic_config import TopicConfig
+from moldau.inspection.decoders import text
+from moldau.inspection.directory_check import check, find
+from moldau.inspection.dump import DumpOptions, dump_file
+from moldau.inspection.dump_segments import SegmentOptions
+from moldau.inspection.faults import Faults
+from moldau.inspection.findings import Report
 from moldau.log.log import Log
 from moldau.log.manager import LogManager
 from moldau.log.snapshots import parse_snapshot
@@ -24,6 +30,7 @@ from moldau.log.txn_index import AbortedTxn
 from moldau.testing.ports import free_ports
 from tests.clients.java_client import SHARED
 from tests.log.helpers import append, idempotent, records
+from tests.tools.java_tools import JavaTools
 
 START_TIMEOUT_S = 90
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -192,6 +199,34 @@ def test_the_files_are_left_as_kafka_closes_them(written: Written, manager: LogM
             assert last_batches(ours) == last_batches(theirs)
         else:
             assert ours.read_bytes() == theirs.read_bytes(), ours
+
+
+@pytest.mark.parametrize("state", ["closed", "running"])
+def test_a_look_at_the_whole_directory_finds_no_problem(written: Written, state: str) -> None:
+    """The copy of a running broker's files is that of one that died: padded indexes, no mark of a clean stop."""
+    report = Report()
+    found = find(str(getattr(written, state)), report)
+    check(found, report, lambda _: None, lambda _: None)
+    assert [each.line() for each in report.findings if each.is_problem] == []
+    assert report.partitions == 5  # with the controller's own log
+    assert report.segments > 5
+
+
+@pytest.mark.parametrize("name", ["plain-0", "coded-0", "txn-0", "__cluster_metadata-0"])
+def test_a_dump_of_its_files_is_that_of_kafkas_tool(kafka_classpath: str, written: Written, name: str) -> None:
+    suffixes = (".log", ".checkpoint", ".index", ".timeindex", ".txnindex", ".snapshot")
+    is_text = not name.startswith("__")
+    files = sorted(path for path in (written.closed / name).iterdir() if path.suffix in suffixes)
+    theirs = JavaTools(kafka_classpath).dump(files, "--print-data-log" if is_text else "--deep-iteration").splitlines()
+    options, faults = DumpOptions(SegmentOptions(is_deep=True, decoder=text if is_text else None)), Faults()
+    ours = [
+        line
+        for path in files
+        for line in (f"Dumping {path}", *(row.line() for row in dump_file(str(path), options, faults)))
+    ]
+    complaints = [line for line in theirs if "is followed by" in line or line.startswith("Non-consecutive")]
+    assert ours == [line for line in theirs if line not in complaints]
+    assert sorted(faults.lines()) == sorted(complaints)
 
 
 def last_batches(path: Path) -> dict[int, tuple[object, ...]]:

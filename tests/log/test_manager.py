@@ -179,6 +179,7 @@ def test_a_deleted_partition_is_gone_at_once_and_its_files_later(disks: Disks) -
     manager.delete(A0)
     manager.delete(A0)
     assert manager.get(A0) is None
+    assert not any(segment.is_open for segment in log.segments)
     (name,) = [name for name in disks.files.list("/one") if name.startswith("a-0")]
     assert name.endswith("-delete")
     with pytest.raises(ApiError):

@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from moldau.core.clock import ManualClock
@@ -58,6 +59,35 @@ def test_who_is_appended_to_stays_open() -> None:
         before = busy.segments.active.open_file
         fill(log, 1)
         assert busy.segments.active.open_file is before is not None
+
+
+def test_a_deleted_log_keeps_no_file_open_though_somebody_holds_it(tmp_path: Path) -> None:
+    """A removed file keeps its room on the disk until it is closed, and what refers to a log may live for long."""
+    open_files = OpenFiles(Descriptors(MANY, MANY, MANY))
+    config = TopicConfig(segment_bytes=1000)
+    partition = TopicPartition("t", 0)
+    log = Log.open(RealFiles(), ManualClock(NOW_MS), f"{tmp_path}/t-0", partition, config, open_files=open_files)
+    fill(log, 20)
+    assert offsets(log) == list(range(20))
+    region = log.read(0, 1_000_000, log.log_end_offset)
+    assert region is not None
+    before = region.read()
+    assert len(open_descriptors(tmp_path)) > 1
+    log.retire()
+    assert open_descriptors(tmp_path) == [f"{tmp_path}/t-0/{0:020d}.log"], "that of the reader"
+    assert region.read() == before, "who has begun to read goes on"
+    del region
+    assert open_descriptors(tmp_path) == []
+    assert len(open_files) == 0
+
+
+def open_descriptors(directory: Path) -> list[str]:
+    """Files below a directory that this process has open."""
+    links = []
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the listing itself
+            links.append(os.readlink(each))
+    return sorted(link for link in links if link.startswith(f"{directory}/"))
 
 
 def test_files_that_grew_ahead_are_left_with_what_was_appended(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_a_partition_that_cannot_be_made_now_can_be_made_later(error: int) -> No
     files = RefusingFiles()
     manager = started(files)
     files.error = error
-    assert refused(lambda: manager.get_or_create(PARTITION, bytes(16)))
+    assert refused(lambda: manager.get_or_create(PARTITION, bytes(range(16))))
     assert not files.is_directory("/data/events-0")
     assert manager.directories[0].failure is None
     files.error = None

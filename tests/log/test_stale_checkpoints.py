@@ -213,3 +213,47 @@ def test_a_new_directory_is_new_until_the_cluster_knows_of_it() -> None:
     disks.files.remove_tree("/two")
     third = disks.started()
     assert third.new_directories == ["/two"]
+
+
+# The topic that a log is of
+
+
+@pytest.mark.parametrize("names_kept", [False, True])
+def test_records_that_were_synced_say_of_which_topic_they_are_after_a_power_cut(disks: Disks, names_kept: bool) -> None:
+    made = disks.started().get_or_create(A0, TOPIC_ID)
+    fill(made, 3)
+    made.sync()
+    disks.files.power_loss(names_kept=names_kept)
+    found = disks.started().get(A0)
+    assert found is not None
+    assert (found.log_end_offset, found.topic_id) == (3, TOPIC_ID)
+
+
+def test_a_process_that_ended_before_the_sync_leaves_it_to_the_next_one(disks: Disks) -> None:
+    fill(disks.started().get_or_create(A0, TOPIC_ID), 3)
+    disks.files.process_death()
+    found = disks.started().get(A0)
+    assert found is not None
+    found.sync()
+    assert crash(disks).get_or_create(A0, OTHER_ID).topic_id == TOPIC_ID
+
+
+def test_a_log_that_lost_its_topic_s_id_is_given_it_by_the_topic_that_it_is_of(disks: Disks) -> None:
+    fill(disks.started().get_or_create(A0, TOPIC_ID), 3)
+    disks.files.process_death()
+    disks.files.write_atomically("/one/a-0/partition.metadata", b"")  # as a power cut leaves what was not synced
+    found = disks.started().get_or_create(A0, TOPIC_ID)
+    assert (found.log_end_offset, found.topic_id) == (3, TOPIC_ID)
+    found.sync()
+    assert crash(disks).get_or_create(A0, OTHER_ID).topic_id == TOPIC_ID
+
+
+def test_a_topic_s_id_that_cannot_be_written_now_does_not_take_the_log_offline(disks: Disks) -> None:
+    fill(disks.started().get_or_create(A0, TOPIC_ID), 3)
+    disks.files.process_death()
+    disks.files.write_atomically("/one/a-0/partition.metadata", b"")
+    manager = disks.started()
+    disks.files.fail_next_append(errno.ENOSPC)
+    found = manager.get_or_create(A0, TOPIC_ID)
+    assert (found.failure, found.topic_id) == (None, None)
+    assert manager.get_or_create(A0, TOPIC_ID).topic_id == TOPIC_ID

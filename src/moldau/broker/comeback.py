@@ -18,7 +18,7 @@ from moldau.broker.registration import Registration
 from moldau.broker.roles import Roles
 from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, StateChange
 from moldau.cluster.controller import plan_return
-from moldau.cluster.image import ClusterImage, TopicImage
+from moldau.cluster.image import NO_TOPIC_ID, ClusterImage, TopicImage
 from moldau.cluster.metadata import Conflict
 from moldau.cluster.restorer import Claim
 from moldau.cluster.store import StoreError
@@ -163,7 +163,7 @@ class Comeback:
     def _is_decided(self, image: ClusterImage, name: TopicPartition, topic_id: bytes) -> bool:
         """Somebody else is in sync, or there is nobody else any more, or it is deleted."""
         topic, state = image.topics.get(name.topic), image.partition(*name)
-        if topic is None or topic.topic_id != topic_id or state is None:
+        if topic is None or topic_id not in (topic.topic_id, NO_TOPIC_ID) or state is None:
             return True
         return self._parts.broker_id not in state.isr or not self._has_other_replicas(image, name)
 

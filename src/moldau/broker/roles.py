@@ -15,7 +15,7 @@ from functools import partial
 from moldau.broker import state_changes
 from moldau.broker.fetchers import Fetchers
 from moldau.broker.log_maker import LogMaker
-from moldau.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
+from moldau.cluster.image import NO_LEADER, NO_TOPIC_ID, ClusterImage, PartitionImage, TopicImage
 from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
@@ -71,8 +71,7 @@ class Roles:
         self._failed = set()
         self._log_maker.begin()
         for name, topic in old.topics.items():
-            now = new.topics.get(name)
-            if now is None or now.topic_id != topic.topic_id:
+            if not topic.is_still(new.topics.get(name)):
                 self._topic_gone(topic)
         for name, topic in new.topics.items():
             known = old.topics.get(name)
@@ -204,7 +203,7 @@ class Roles:
     def _is_ready(self, topic: TopicImage, topic_partition: TopicPartition) -> bool:
         """Whether its log is there, or may be made now; not one that waits to be deleted."""
         there = self._parts.logs.get(topic_partition)
-        if there is not None and topic_partition in self._log_maker and there.topic_id not in (None, topic.topic_id):
+        if there is not None and topic_partition in self._log_maker and not _may_be_of(topic, there):
             self._delete(topic_partition)
             there = None
         return there is not None or is_internal(topic.name) or self._log_maker.is_now(topic_partition)
@@ -215,7 +214,7 @@ class Roles:
         name, index = topic_partition
         topic = image.topics.get(name)
         there = self._parts.logs.get(topic_partition)
-        if topic is None or index >= len(topic.partitions) or (there and there.topic_id not in (None, topic.topic_id)):
+        if topic is None or index >= len(topic.partitions) or (there and not _may_be_of(topic, there)):
             self._apart(topic_partition, partial(self._delete, topic_partition))
         if topic is not None and index < len(topic.partitions):
             self._apart(topic_partition, partial(self._apply, topic, index, topic.partitions[index]))
@@ -224,7 +223,8 @@ class Roles:
     # Roles
 
     def _lead(self, topic: TopicImage, opened: Log, state: PartitionImage, replica: Replica | None) -> None:
-        if isinstance(replica, Partition) and replica.leader_epoch == state.leader_epoch:
+        is_same = replica is not None and replica.topic_id == topic.topic_id
+        if is_same and isinstance(replica, Partition) and replica.leader_epoch == state.leader_epoch:
             replica.update(state.isr, state.replicas, state.partition_epoch)
             return
         self._stop_fetching(opened.topic_partition)
@@ -247,6 +247,7 @@ class Roles:
         leader = NO_LEADER if state.leader == self._parts.broker_id else state.leader
         if not (
             isinstance(replica, FollowedPartition)
+            and replica.topic_id == topic.topic_id
             and replica.leader_id == leader
             and replica.leader_epoch == state.leader_epoch
         ):
@@ -308,3 +309,8 @@ class Roles:
         lost = self._offline - before
         if lost:
             self._on_offline(sorted(lost))
+
+
+def _may_be_of(topic: TopicImage, there: Log) -> bool:
+    """Whether a log may be of a topic: it is, or was made when the topic had no id."""
+    return there.topic_id in (None, NO_TOPIC_ID, topic.topic_id)

@@ -71,6 +71,13 @@ class TopicImage(NamedTuple):
     lacks_id: bool = False
     """Whether the topic's node has no id: a tool from before KIP-516 wrote it. The controller puts it back."""
 
+    def is_still(self, now: "TopicImage | None") -> bool:
+        """Whether that is the same topic. One from before KIP-516 has no id until the controller writes one into its
+        node: no other one has come in its place then."""
+        if now is None or now.topic_id == self.topic_id:
+            return now is not None
+        return self.topic_id == NO_TOPIC_ID and now.version > self.version
+
     def with_partition(self, index: int, partition: PartitionImage) -> "TopicImage":
         return self._replace(partitions=(*self.partitions[:index], partition, *self.partitions[index + 1 :]))
 
@@ -95,6 +102,8 @@ class ClusterImage(NamedTuple):
     broker_configs: Mapping[str, Mapping[str, str]] = {}
     controller_epoch: int = 0
     group_configs: Mapping[str, Mapping[str, str]] = {}
+    client_metrics: Mapping[str, Mapping[str, str]] = {}
+    """Subscriptions to clients' metrics by name (KIP-714)."""
     unreadable_topics: frozenset[str] = frozenset()
     """Topics whose node cannot be understood: they exist, and nothing of theirs may be given up."""
     overwritten_states: frozenset[tuple[str, int]] = frozenset()
@@ -165,6 +174,9 @@ class ClusterImage(NamedTuple):
 
     def with_group_configs(self, group: str, configs: Mapping[str, str]) -> "ClusterImage":
         return self._replace(group_configs=_reconfigured(self.group_configs, group, configs))
+
+    def with_client_metrics(self, name: str, configs: Mapping[str, str]) -> "ClusterImage":
+        return self._replace(client_metrics=_reconfigured(self.client_metrics, name, configs))
 
 
 def _reconfigured(

@@ -42,12 +42,13 @@ class Changes(NamedTuple):
     topic_configs: set[str]
     broker_configs: set[str]
     group_configs: set[str]
+    client_metrics: set[str]
     features: bool = False
 
 
 def classify(paths: Iterable[str]) -> Changes:
     """The changes behind stale paths. A path of a level above single entities means that anything may have changed."""
-    changes = Changes(False, False, set(), set(), {}, set(), set(), set())
+    changes = Changes(False, False, set(), set(), {}, set(), set(), set(), set())
     for path in paths:
         match path.split("/")[1:]:
             case ["controller" | "controller_epoch"]:
@@ -65,8 +66,14 @@ def classify(paths: Iterable[str]) -> Changes:
             case ["config", "brokers", entity]:
                 changes.broker_configs.add("" if entity == znodes.WHOLE_CLUSTER else entity)
             case ["config", "groups", entity]:
-                changes.group_configs.add(znodes.parse_group_entity(entity))
-            case ["brokers" | "config"] | ["brokers", "ids" | "topics"] | ["config", "topics" | "brokers" | "groups"]:
+                changes.group_configs.add(znodes.parse_entity(entity))
+            case ["config", "client-metrics", entity]:
+                changes.client_metrics.add(znodes.parse_entity(entity))
+            case (
+                ["brokers" | "config"]
+                | ["brokers", "ids" | "topics"]
+                | ["config", "topics" | "brokers" | "groups" | "client-metrics"]
+            ):
                 changes = changes._replace(everything=True)
     return changes
 
@@ -96,6 +103,7 @@ class Reading(NamedTuple):
     topic_configs: Mapping[str, Mapping[str, str]]
     broker_configs: Mapping[str, Mapping[str, str]]
     group_configs: Mapping[str, Mapping[str, str]]
+    client_metrics: Mapping[str, Mapping[str, str]]
     unreadable: frozenset[str]
     """Topics that were read and whose node cannot be understood."""
     is_overwritten: Mapping[tuple[str, int], bool]
@@ -119,6 +127,9 @@ class Reading(NamedTuple):
         for group, configs in self.group_configs.items():
             if image.group_configs.get(group, {}) != configs:
                 image = image.with_group_configs(group, configs)
+        for name, configs in self.client_metrics.items():
+            if image.client_metrics.get(name, {}) != configs:
+                image = image.with_client_metrics(name, configs)
         if self.features is not None and self.features.epoch > image.features_epoch:
             image = image._replace(features=self.features.levels, features_epoch=self.features.epoch)
         return image
@@ -214,7 +225,8 @@ class MetadataReader:
         brokers = {*(int(name) for name in registered if name.isdecimal()), *base.brokers}
         entities = await self._store.children(znodes.BROKER_CONFIGS)
         configs = {"" if name == znodes.WHOLE_CLUSTER else name for name in entities}
-        groups = map(znodes.parse_group_entity, await self._store.children(znodes.GROUP_CONFIGS))
+        groups = map(znodes.parse_entity, await self._store.children(znodes.GROUP_CONFIGS))
+        subscriptions = map(znodes.parse_entity, await self._store.children(znodes.CLIENT_METRICS_CONFIGS))
         return Changes(
             True,
             True,
@@ -224,6 +236,7 @@ class MetadataReader:
             set(),
             {*configs, *base.broker_configs},
             {*groups, *base.group_configs},
+            {*subscriptions, *base.client_metrics},
             True,
         )
 
@@ -240,7 +253,8 @@ class MetadataReader:
             await self._read_states(base, partitions, is_overwritten),
             await self._read_topic_configs(sorted(changes.topic_configs - changes.topics)),
             await self._read_broker_configs(sorted(changes.broker_configs)),
-            await self._read_group_configs(sorted(changes.group_configs)),
+            await self._read_configs(znodes.group_config_path, sorted(changes.group_configs)),
+            await self._read_configs(znodes.client_metrics_config_path, sorted(changes.client_metrics)),
             frozenset(changes.topics - topics.keys()),
             is_overwritten,
             await self._read_features() if changes.features else None,
@@ -279,9 +293,9 @@ class MetadataReader:
         nodes = await self._read_nodes([znodes.broker_config_path(entity) for entity in entities])
         return _configs(znodes.broker_config_path, entities, nodes)
 
-    async def _read_group_configs(self, groups: Sequence[str]) -> dict[str, dict[str, str]]:
-        nodes = await self._read_nodes([znodes.group_config_path(group) for group in groups])
-        return _configs(znodes.group_config_path, groups, nodes)
+    async def _read_configs(self, path_of: Callable[[str], str], entities: Sequence[str]) -> dict[str, dict[str, str]]:
+        nodes = await self._read_nodes([path_of(entity) for entity in entities])
+        return _configs(path_of, entities, nodes)
 
     async def _read_topics(
         self, base: ClusterImage, changes: Changes, is_overwritten: dict[tuple[str, int], bool]

@@ -110,6 +110,7 @@ class Metadata:
         self._listeners = ImageListeners()
         self._all_follow = True
         self._controller_version = -1
+        self.images_taken = 0
 
     @property
     def image(self) -> ClusterImage:
@@ -350,9 +351,12 @@ class Metadata:
         )
 
     async def alter_group_configs(self, group: str, alter: Alteration) -> None:
-        """Replace a group's configuration by the result of `alter`, which also checks: the limits are the broker's,
-        which is not known here."""
+        """Replace a group's configuration by the result of `alter`, which also checks: the limits are a broker's."""
         await self._alter_config(znodes.group_config_path(group), alter, lambda _configs: None, None)
+
+    async def alter_client_metrics(self, name: str, alter: Alteration) -> None:
+        """Replace a subscription to clients' metrics by the result of `alter`, which also checks."""
+        await self._alter_config(znodes.client_metrics_config_path(name), alter, lambda _configs: None, None)
 
     async def alter_features(self, alter: Callable[[Levels], Levels]) -> None:
         """Replace the finalized features by what `alter` makes of them; called again when another was first."""
@@ -634,6 +638,7 @@ class Metadata:
         old = self._image
         if old is not image and old != image:
             self._image = image
+            self.images_taken += 1
             self._all_follow = self._listeners.bring_to(image)
             if not self._all_follow:
                 self._report_stale()

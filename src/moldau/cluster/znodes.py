@@ -14,6 +14,7 @@ TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
+CLIENT_METRICS_CONFIGS = "/config/client-metrics"
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -32,6 +33,7 @@ PERSISTENT_PATHS = (
     "/cluster",
     BROKER_CONFIGS,
     "/config/changes",
+    CLIENT_METRICS_CONFIGS,
     "/config/clients",
     GROUP_CONFIGS,
     "/config/ips",
@@ -96,13 +98,22 @@ def broker_config_path(entity: str) -> str:
 def group_config_path(group: str) -> str:
     """The path of a group's configuration. Any text may name a group, also one with slashes or of dots alone, which
     ZooKeeper would not take."""
+    return f"{GROUP_CONFIGS}/{_entity(group)}"
+
+
+def client_metrics_config_path(name: str) -> str:
+    """The path of a subscription to clients' metrics, which any text may name, too."""
+    return f"{CLIENT_METRICS_CONFIGS}/{_entity(name)}"
+
+
+def _entity(name: str) -> str:
     from urllib.parse import quote  # most clusters have no configuration of a group
 
-    return f"{GROUP_CONFIGS}/{quote(group, safe='').replace('.', '%2E')}"
+    return quote(name, safe="").replace(".", "%2E")
 
 
-def parse_group_entity(entity: str) -> str:
-    """The group whose configuration is at the node of this name."""
+def parse_entity(entity: str) -> str:
+    """The group or subscription whose configuration is at the node of this name."""
     from urllib.parse import unquote  # see above
 
     return unquote(entity)

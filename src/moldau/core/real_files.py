@@ -17,17 +17,31 @@ CHUNKS_PER_WRITE_MAX = 1024
 STRETCH_BYTES = FILLER_BYTES_MAX // 2
 """Bytes by which a file grows ahead at a time. Twice as much or half as much costs the same."""
 
+FIRST_STRETCH_BYTES = STRETCH_BYTES // 2
+"""The first ones are shorter, so that filler is a quarter of what was appended at the most: bursts that ended just
+behind the first stretch had a third less of their throughput."""
+
+SHORT_BYTES = 4 * STRETCH_BYTES
+"""Bytes appended without a rest until stretches are long."""
+
 RESERVED_BYTES = 4 * 1024 * 1024
 """Bytes reserved on the disk for a file that grows ahead; its filler then costs a third less."""
 
 GROWN_SIZE_MAX = (1 << 31) - 1
 """Largest size of a grown file: Kafka opens no log file that is longer."""
 
-BUSY_BYTES = 1024 * 1024
+BUSY_BYTES = 256 * 1024
 """Bytes appended without a rest after which a file grows ahead: files that few write to have no filler."""
 
-LOOK_S = 0.1
-"""Time between looks at files that have grown ahead: one that took less than a stretch since is trimmed."""
+SURE_BYTES = 768 * 1024
+"""Bytes appended behind those after which room is reserved, too: a thousand files that are a little busy take no
+gigabytes."""
+
+LOOK_S = 1.0
+"""Time between looks at files that have grown ahead."""
+
+REST_BYTES = STRETCH_BYTES // 4
+"""A file that took less between two looks is at rest, and trimmed."""
 
 _filler = memoryview(bytes([FILLER]) * FILLER_BYTES_MAX)
 
@@ -42,7 +56,8 @@ class RealFile:
 
     A file that was opened to grow `ahead` and gets many small appends is written in long stretches of filler first,
     and then over it: the kernel makes large pages for a long write, and pays for the new size once (12 to 7 us an
-    append of 16 KiB, 6 with room that was reserved).
+    append of 16 KiB, 6 with room that was reserved). A sync of bytes written over filler is one of data alone; where
+    each append makes the file longer, each sync has to write the file system's journal, too.
     """
 
     __slots__ = (
@@ -112,8 +127,10 @@ class RealFile:
         """Make room for a write up to `end`, which is past the end of the file."""
         if self._ahead is not None and end > self._thrifty_until and end - self._end < STRETCH_BYTES // 2:
             with contextlib.suppress(OSError):  # a full disk may still have room for what is really to be written
-                grown = min((end + STRETCH_BYTES) // STRETCH_BYTES * STRETCH_BYTES, GROWN_SIZE_MAX)
-                if grown > self._reserved:
+                is_short = end - self._thrifty_until + BUSY_BYTES <= SHORT_BYTES
+                stretch = FIRST_STRETCH_BYTES if is_short else STRETCH_BYTES
+                grown = min((end + stretch) // stretch * stretch, GROWN_SIZE_MAX)
+                if grown > self._reserved and end > self._thrifty_until + SURE_BYTES:
                     self._reserved = self._end + RESERVED_BYTES  # if it is refused, that holds for so much as well
                     reserve(self._descriptor, self._end, RESERVED_BYTES)
                 self._end += os.pwrite(self._descriptor, _filler[: max(grown - self._end, 0)], self._end)
@@ -197,7 +214,7 @@ class Ahead:
 
     def _look(self) -> None:
         for file in list(self._files):
-            if file.size() - file.size_seen < STRETCH_BYTES:
+            if file.size() - file.size_seen < REST_BYTES:
                 self._files.discard(file)
                 with contextlib.suppress(OSError):  # a disk that fails is noticed by who appends, and filler is no harm
                     file.trim()

@@ -85,10 +85,12 @@ def read_topic_id(files: Files, path: str) -> bytes | None:
 
 
 def write_topic_id(files: Files, path: str, topic_id: bytes) -> None:
-    """Write `partition.metadata`, without a sync: a thousand partitions may be made at once, and the metadata store has
-    the id too."""
-    files.remove(path)
-    files.open(path, create=True).append([f"version: 0\ntopic_id: {render_uuid(topic_id)}".encode()])
+    """Write `partition.metadata`, all of it or nothing where only the process ends. It is not synced here: a thousand
+    partitions may be made at once."""
+    temporary = path + ".tmp"
+    files.remove(temporary)
+    files.open(temporary, create=True).append([f"version: 0\ntopic_id: {render_uuid(topic_id)}".encode()])
+    files.rename(temporary, path)
 
 
 def render_uuid(value: bytes) -> str:

@@ -42,7 +42,7 @@ _PARTITION_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<number>0|[1-
 _ASIDE_NAME = re.compile(r"(?P<partition>.+-[0-9]+)\.[0-9a-f]{32}(?P<suffix>-delete|-stray|-future)")
 _OWN_NAME = re.compile(
     r"[0-9]{20}\.(index|timeindex|txnindex|snapshot)(\.[a-z]+)?|leader-epoch-checkpoint(\.tmp)?"
-    rf"|[0-9a-f]{{32}}{re.escape(NOT_CHECKPOINTED_SUFFIX)}"
+    rf"|partition\.metadata\.tmp|[0-9a-f]{{32}}{re.escape(NOT_CHECKPOINTED_SUFFIX)}"
 )
 _SEGMENT_NAME = re.compile(r"[0-9]{20}\.log(\.deleted|\.swap|\.cleaned)?")
 NAME_CHARACTERS_MAX = 255

@@ -5,7 +5,6 @@ again, so an idle partition holds no descriptor for its indexes; sequential read
 nothing that is not in the log too: a broken one is built anew from the batches.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
@@ -169,13 +168,16 @@ class EntryFile:
         return (self._read(file, 0), self._read(file, count - 1)) if count else None
 
     def _last_in(self, window: bytes | bytearray, target: int, field: int) -> tuple[int, ...] | None:
+        """The last of these entries that is not above the target. (`bisect` would call a function for each step.)"""
         unpack, size = self._entry.unpack_from, self._entry.size
-
-        def key(number: int) -> int:
-            return int(unpack(window, number * size)[field])
-
-        number = bisect_right(range(len(window) // size), target, key=key)
-        return unpack(window, (number - 1) * size) if number else None
+        low, high = 0, len(window) // size
+        while low < high:
+            middle = (low + high) >> 1
+            if unpack(window, middle * size)[field] <= target:
+                low = middle + 1
+            else:
+                high = middle
+        return unpack(window, (low - 1) * size) if low else None
 
     def _read(self, file: File, number: int) -> tuple[int, ...]:
         data = file.read_at(number * self._entry.size, self._entry.size)

@@ -29,6 +29,7 @@ from moldau.log.roll_policy import fits, is_old, room_in
 from moldau.log.segment import NO_ROOM, RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
 from moldau.log.timestamps import Search, TimestampOffset, find_max_timestamp, find_timestamp
+from moldau.log.traffic import Traffic
 from moldau.log.txn_index import AbortedTxn
 from moldau.log.verification import VerificationGuard
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -95,6 +96,7 @@ class Log:
         self.on_failure: FailureListener | None = None
         self.on_stopped: Callable[[Log], None] | None = None
         self.is_full = False
+        self.traffic = Traffic()
         self._directory = LogDirectory(files, directory)
         self._durability = LogDurability(files, self._directory, loaded)
         self._swaps = LogSwaps(files, clock, self._directory, loaded.snapshots)
@@ -129,6 +131,11 @@ class Log:
         log.topic_id = log._directory.load_topic_id(topic_id)
         log.producers.drop_below(log.log_start_offset)
         return log
+
+    def name_topic(self, topic_id: bytes) -> None:
+        """Write down of which topic this log is, as its directory has lost that."""
+        self.guarded(lambda: self._directory.write_topic_id(topic_id))
+        self.topic_id = topic_id
 
     def __repr__(self) -> str:
         return f"Log({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"
@@ -596,9 +603,11 @@ class Log:
         return self._unavailable()
 
     def retire(self) -> None:
-        """Make the log unusable for everybody who still holds it: the partition is being deleted."""
+        """Make the log unusable for everybody who still holds it: the partition is being deleted. Its files are closed
+        now, or the disk would keep their room for as long as anybody holds it."""
         if self.failure is None:
             self.failure = FileNotFoundError(errno.ENOENT, "the partition is deleted", self.directory)
+        self.segments.release_all()
 
     def io_error(self, error: OSError) -> ApiError:
         """Handle a failed file operation; returns the error to raise.

@@ -35,6 +35,7 @@ class LogDirectory:
         self.closed_end = -1  # where the log ended when its last user closed it, as long as no file has changed
         self._has_changed = False
         self._parent_has_changed = False
+        self._id_may_be_lost = False
         self._may_hold_swaps = False
 
     def changed(self) -> None:
@@ -43,8 +44,8 @@ class LogDirectory:
         self.closed_end = -1
 
     def may_be_new(self) -> None:
-        """Let the next sync make the names durable, and the name of the directory itself."""
-        self._has_changed = self._parent_has_changed = True
+        """Let the next sync make the names durable, the name of the directory itself, and the topic's id in it."""
+        self._has_changed = self._parent_has_changed = self._id_may_be_lost = True
 
     @property
     def has_changed(self) -> bool:
@@ -52,9 +53,15 @@ class LogDirectory:
         return self._has_changed or self._parent_has_changed
 
     def sync(self) -> None:
-        """Sync the directories whose entries have changed; a refusal leaves them to the next sync."""
+        """Sync the topic's id, and the directories whose entries have changed; a refusal leaves them to the next sync.
+
+        Records whose directory does not say of which topic they are would be taken for those of a later topic of the
+        name.
+        """
         has_changed, self._has_changed = self._has_changed, False
         try:
+            if self._id_may_be_lost:
+                self._sync_topic_id()
             if has_changed:
                 self._files.sync_directory(self.path)
             if self._parent_has_changed:
@@ -110,9 +117,26 @@ class LogDirectory:
         except CheckpointError as error:
             logger.warning("%s is ignored: %s", path, error)
         if known is None and topic_id is not None:
-            write_topic_id(self._files, path, topic_id)
+            if any(topic_id):  # zeros: the topic has none yet
+                self.write_topic_id(topic_id)
             return topic_id
         return known
+
+    def write_topic_id(self, topic_id: bytes) -> None:
+        """Write the id of the topic; the next sync makes it durable."""
+        write_topic_id(self._files, f"{self.path}/{TOPIC_ID_FILE}", topic_id)
+        self._id_may_be_lost = True
+        self.changed()
+
+    def _sync_topic_id(self) -> None:
+        path = f"{self.path}/{TOPIC_ID_FILE}"
+        self._id_may_be_lost = False
+        try:
+            if self._files.exists(path):
+                self._files.open(path).sync()
+        except OSError:
+            self._id_may_be_lost = True
+            raise
 
     # Files that go
 

@@ -30,8 +30,7 @@ class LogDurability:
     """Owner of the `recovery_point` of one log: nobody else moves it. The number itself is in the log, as each produce
     reads it.
 
-    Each call is handed the log, and nothing here keeps it: a log that is deleted is freed, and its files closed, at
-    once.
+    Each call is handed the log, and nothing here keeps it.
     """
 
     def __init__(self, files: Files, directory: LogDirectory, loaded: LoadedLog) -> None:

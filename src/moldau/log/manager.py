@@ -205,6 +205,8 @@ class LogManager:
         """The partition's log; a new one is made in the directory with the fewest logs."""
         known = self._logs.get(partition)
         if known is not None:
+            if topic_id is not None and any(topic_id) and not any(known.topic_id or b""):
+                _name_topic(known, topic_id)
             return known
         if topic_id is not None and topic_id in self._topics_before:
             # An empty log in place of one that was in sync would win an election.
@@ -534,6 +536,14 @@ def _of(logs: Iterable[Log], high_watermarks: Mapping[TopicPartition, int]) -> d
 
 def _clean_offsets(logs: Iterable[Log]) -> dict[TopicPartition, int]:
     return {each.topic_partition: each.clean_offset for each in logs if each.clean_offset}
+
+
+def _name_topic(each: Log, topic_id: bytes) -> None:
+    """Write the id of its topic into a log's directory again, which a power cut had taken."""
+    try:
+        each.name_topic(topic_id)
+    except ApiError as error:
+        log.warning("%s: its topic's id is not written yet: %s", each.topic_partition, error)
 
 
 def _write_epochs(each: Log) -> bool:

@@ -308,8 +308,14 @@ class Producers:
         """The first offset of the oldest open transaction."""
         return next(iter(self._ongoing), None)
 
+    def first_open_producer(self) -> int | None:
+        """The producer of the oldest open transaction."""
+        return next(iter(self._ongoing.values()), None)
+
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark."""
+        if not self._ongoing and not self._unreplicated:
+            return None  # nearly always: every fetch asks
         self.replicated_to(high_watermark)
         first_open = next(iter(self._ongoing), None)
         if not self._unreplicated:

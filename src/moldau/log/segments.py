@@ -82,6 +82,12 @@ class Segments:
             self._close(segment)
         self._opened = []
 
+    def release_all(self) -> None:
+        """Close all files: the log has ended, and nobody may use it any more."""
+        for segment in self._all:
+            segment.release()
+        self._opened = []
+
     def _close(self, segment: Segment) -> None:
         if segment is not self.active:
             segment.release()

@@ -29,6 +29,11 @@ HEADERS_AT_ONCE = 20_000
 """Headers that one call of `look` walks over: 30 ms, then others may have the thread."""
 
 
+OPENED_BYTES_MAX = 64 * 1024
+OPENED_RECORDS_MAX = 2_000
+"""Size and records of a batch that is opened on the loop, to look at one record: a millisecond or two."""
+
+
 class TimestampOffset(NamedTuple):
     """Offset and timestamp of a record."""
 
@@ -167,6 +172,42 @@ def find_timestamp(log: "Log", timestamp: int) -> TimestampOffset | None:
 def find_max_timestamp(log: "Log") -> TimestampOffset | None:
     """The first record with the youngest timestamp of all."""
     return _run(MaxTimestampSearch(RecordsLeft()), log)
+
+
+def timestamp_at(log: "Log", offset: int) -> int | None:
+    """Timestamp of the first record at or behind `offset`; None if there is none.
+
+    The batch is opened if that is little work. Of a large one the header is believed, which says how old its first
+    record is.
+    """
+    return log.guarded(lambda: _timestamp_at(log, offset))
+
+
+def _timestamp_at(log: "Log", offset: int) -> int | None:
+    for segment in log.segments.from_offset(offset):
+        found = segment.find(offset)
+        if found is not None:
+            log.segments.opened(segment)
+            return _timestamp_in(segment.file, *found, offset)
+    return None
+
+
+def _timestamp_in(file: File, position: int, header: BatchHeader, offset: int) -> int:
+    if header.is_log_append_time or header.base_timestamp == header.max_timestamp or header.magic < MAGIC_V2:
+        return header.max_timestamp
+    # Compaction may keep another time in the place of that of the first record (KIP-534).
+    first_timestamp = header.max_timestamp if header.has_delete_horizon else header.base_timestamp
+    if header.base_offset >= offset and not header.has_delete_horizon:
+        return first_timestamp
+    if header.size > OPENED_BYTES_MAX:
+        return first_timestamp
+    try:
+        outlines = _outlines(file, position, header, RecordsLeft(OPENED_RECORDS_MAX))
+    except ApiError:
+        outlines = None  # it makes no sense: a consumer will meet it in any case
+    if outlines is None:
+        return first_timestamp
+    return next((timestamp for timestamp, each in outlines if each >= offset), header.max_timestamp)
 
 
 def _run(search: Search, log: "Log") -> TimestampOffset | None:

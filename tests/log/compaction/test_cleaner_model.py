@@ -1,7 +1,7 @@
 """Compaction against a model: any history comes to the same map."""
 
-import random
 from collections.abc import Iterable, Sequence
+from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -170,10 +170,8 @@ def test_any_history_comes_to_the_same_map(steps: list[tuple[str, list[Pair], in
     assert model.log.log_end_offset == end
 
 
-def test_a_long_random_history() -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201  shown when it fails
-    chance = random.Random(seed)
+def test_a_long_random_history(seeded: Random) -> None:
+    chance = seeded
     model = Model()
     for _ in range(400):
         kinds = ["batch", "write", "commit", "abort", "roll", "compact", "later", "reopen"]

@@ -198,6 +198,10 @@ class Offsets:
         unstable = self._unstable(group_id) if require_stable else set()
         return [_fetched(each, committed, unstable) for each in wanted]
 
+    def committed(self, group_id: str) -> Partitions:
+        """A copy of what a group has committed."""
+        return dict(self._committed.get(group_id, {}))
+
     def _unstable(self, group_id: str) -> set[TopicPartition]:
         """Partitions for which an open transaction has an offset (KIP-447)."""
         return {each for groups in self._pending.values() for each in groups.get(group_id, {})}
