@@ -22,6 +22,7 @@ from moldau.cluster.image import NO_LEADER, ClusterImage
 from moldau.cluster.store import MetadataStore, NodeExists, NoNode
 from moldau.cluster.zookeeper.store import ZooKeeperStore
 from moldau.testing.clusters import STORE_FILE, ClusterInThread
+from tests.seeds import seed_of
 from tests.zookeeper_ensemble import Ensemble
 
 ROUNDS = int(os.environ.get("MOLDAU_WRITES_ROUNDS", "1"))
@@ -208,12 +209,6 @@ class Tree:
         return found
 
 
-def chosen_seed() -> int:
-    seed = int(os.environ.get("MOLDAU_SEED", "0")) or random.randrange(1, 1 << 32)
-    print(f"MOLDAU_SEED={seed}")  # noqa: T201  # pytest shows it when the test fails
-    return seed
-
-
 def any_writes(tree: Tree, count: int) -> None:
     steps = [
         *(tree.old_form, tree.malformed_topic, tree.malformed_state, tree.malformed_state, tree.settings),
@@ -235,11 +230,11 @@ def any_writes(tree: Tree, count: int) -> None:
 @pytest.mark.parametrize("brokers", [1, 3])
 def test_every_acknowledged_record_stays_readable(brokers: int, tmp_path: Path) -> None:
     for round_ in range(ROUNDS):
-        any_writes(Tree(tmp_path / str(round_), brokers, chosen_seed()), STEPS)
+        any_writes(Tree(tmp_path / str(round_), brokers, seed_of(f"{brokers} {round_}")), STEPS)
 
 
 @pytest.mark.foreign
 def test_every_acknowledged_record_stays_readable_through_zookeeper(tmp_path: Path, zookeeper: Ensemble) -> None:
     for round_ in range(ROUNDS):
         address = f"{zookeeper.connect}/writes-{tmp_path.name}-{round_}"
-        any_writes(Tree(tmp_path / str(round_), 3, chosen_seed(), address), STEPS // 2)
+        any_writes(Tree(tmp_path / str(round_), 3, seed_of(f"zookeeper {round_}"), address), STEPS // 2)

@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from moldau.broker import connection
 from moldau.broker.connection import REQUESTS_IN_FLIGHT_MAX, Connection
 from moldau.broker.dispatch import Answer, Dispatcher
 from moldau.broker.receive_buffers import KEPT_MAX, ReceiveBuffers
@@ -25,7 +26,7 @@ class Echo:
         self.waiting: list[PendingAnswer] = []
         self.taken_up: list[bytes] = []
 
-    def dispatch(self, frame: bytes | memoryview, _: object, *, is_lent: bool = False) -> Answer:  # noqa: ARG002  as that of a dispatcher
+    def dispatch(self, frame: bytes | memoryview, _: object, is_lent: bool = False) -> Answer:  # noqa: ARG002  as that of a dispatcher
         request = bytes(frame)
         self.taken_up.append(request)
         if request == REFUSED:
@@ -71,7 +72,8 @@ class Client:
 
 
 @pytest.fixture
-def client() -> Iterator[Client]:
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    monkeypatch.setattr(connection, "AT_ONCE_S", 60)  # no turn ends here, however busy the machine is
     loop = asyncio.new_event_loop()
     with ThreadPoolExecutor(1) as cold_reads:
         yield Client(loop, cold_reads)

@@ -74,7 +74,7 @@ def test_a_quick_way_that_fails_is_told_like_a_handler_that_does(
 ) -> None:
     world, peer = World({}), Peer("PLAINTEXT")
     try:
-        monkeypatch.setattr(dispatch, "repeats", lambda _key, _context, _respond: BrokenRepeats())
+        monkeypatch.setattr(dispatch, "repeats", lambda *_: BrokenRepeats())
         dispatcher = Dispatcher(world.services)
         listing = request_frame(16, VERSION, codec.encode(ListGroupsRequest(), VERSION), 9)[SIZE_BYTES:]
         joined(dispatcher.dispatch(memoryview(listing), peer))

@@ -274,6 +274,35 @@ def test_few_logs_are_synced_by_threads_and_many_at_once_by_the_engine() -> None
     asyncio.run(test())
 
 
+def test_the_engine_is_given_the_next_portion_when_half_of_the_last_one_has_ended() -> None:
+    async def test() -> None:
+        threads, engine = ManualThreads(), ManualEngine()
+        commits = committer(asyncio.get_running_loop(), {"/data": threads}, {"/data": engine}, engine_logs_min=3)
+        logs = [KernelLog(str(number)) for number in range(6)]
+
+        async def commit(*some: KernelLog) -> tuple[int, int]:
+            """Syncs that the threads and the engine have not ended, after these logs were asked for."""
+            commits.commit(cast(list[Log], some), Waiter(*some).told)
+            await _turns()
+            return len(threads.jobs), len(engine.begun)
+
+        async def end_one() -> tuple[int, int]:
+            engine.begun.pop(0)()
+            await _turns()
+            return len(threads.jobs), len(engine.begun)
+
+        assert await commit(*logs[:4]) == (0, 4)
+        assert await commit(logs[4]) == (0, 4)
+        assert await commit(logs[5]) == (0, 4)
+        assert await end_one() == (0, 3)
+        assert await end_one() == (0, 4), "two that waited, with two under way: the engine goes on with few"
+        for left in (3, 2, 1, 0):
+            assert await end_one() == (0, left)
+        assert await commit(logs[0]) == (1, 0), "one alone is for a thread"
+
+    asyncio.run(test())
+
+
 # In real threads
 
 

@@ -31,10 +31,10 @@ CLOSED = b"closed"
 RESPONSE_HEADER_BYTES = 9
 
 
-class NoMemory(dict[bytes, Introduction]):
+class NoMemory(dict[tuple[int, int], Introduction]):
     """A connection that knows no header again, and so no request."""
 
-    def __setitem__(self, key: bytes, value: Introduction) -> None:
+    def __setitem__(self, key: tuple[int, int], value: Introduction) -> None:
         pass
 
 

@@ -32,7 +32,7 @@ class Server:
         self._world = world
         self._dispatcher = Dispatcher(world.services)
 
-    def dispatch(self, frame: bytes, peer: Peer, *, is_lent: bool = False) -> Answer:
+    def dispatch(self, frame: bytes, peer: Peer, is_lent: bool = False) -> Answer:
         """A frame that is lent can be written to, and is overwritten after its request was served."""
         given = memoryview(bytearray(frame) if is_lent else frame)
 

@@ -320,8 +320,8 @@ def with_records(response: FetchResponse) -> list[bytes]:
     return [topic.topic_id for topic in response.responses if topic.partitions[0].records]
 
 
-class NoMemory(dict[bytes, Introduction]):
+class NoMemory(dict[tuple[int, int], Introduction]):
     """A connection that knows no header again."""
 
-    def __setitem__(self, key: bytes, value: Introduction) -> None:
+    def __setitem__(self, key: tuple[int, int], value: Introduction) -> None:
         pass

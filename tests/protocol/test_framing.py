@@ -1,6 +1,7 @@
 """Headers of every kind, and frames however they are cut."""
 
 import struct
+import tracemalloc
 from collections.abc import Iterator
 from itertools import pairwise
 from random import Random
@@ -206,6 +207,20 @@ def test_only_what_arrived_is_kept() -> None:
     reader = FrameReader(2**31 - 1)
     assert list(fed(reader, memoryview(struct.pack(">i", 2**30) + b"start"))) == []
     assert reader.buffered_bytes == 9
+
+
+def test_a_large_frame_that_comes_in_pieces_is_copied_once() -> None:
+    piece, reader = memoryview(bytes(64 * 1024)), FrameReader(1 << 24)
+    tracemalloc.start()
+    try:
+        reader.collect(memoryview(struct.pack(">i", 100 * len(piece))), 0)
+        for _ in range(100):
+            reader.collect(piece, 0)
+        assert len(reader.take()) == 100 * len(piece)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1.5 * 100 * len(piece)
 
 
 def test_what_comes_while_some_waits_is_taken_after_it() -> None:

@@ -298,6 +298,9 @@ class SlowDisk:
         self._free_at = max(self._free_at, loop.time()) + self._node.cluster.delay()
         loop.call_at(self._free_at, self._sync, tuple(logs), then)
 
+    def is_last(self, log: Log, then: OnSynced) -> bool:  # noqa: ARG002  each sync is of one write
+        return False
+
     def _sync(self, logs: Sequence[Log], then: OnSynced) -> None:
         if self.has_power:
             for log in logs:

@@ -3,7 +3,8 @@
 Answers leave in the order their requests came: clients match them by position. A request is taken up as soon as it is
 read (several may be waiting for a sync or for data at once), but never before the one ahead of it is decided, never
 while an earlier answer is still stuck in front of a client that does not read, and never more than
-REQUESTS_IN_FLIGHT_MAX at a time: so a connection's memory is bounded whatever its client does.
+REQUESTS_IN_FLIGHT_MAX at a time (up to 16 that wait for a sync together count as one): so a connection's memory is
+bounded whatever its client does.
 
 However many requests a client has sent ahead, they are worked on for AT_ONCE_S; those behind wait for another turn of
 the loop. A megabyte can hold 60,000 of them.
@@ -144,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
         """Answer the requests that are whole and need not wait; returns where the others begin."""
         reader, answers, sender, position, end = self._reader, self._answers, self._sender, 0, len(data)
         ready: list[bytes] = []  # goes out in one write
-        over_at = 0.0
+        over_at, dispatch, peer = 0.0, self._dispatch, self.peer
         in_flight_max = self._in_flight_max if self._backlog.is_empty else 0
         self._is_at_work = True
         try:
@@ -154,16 +155,17 @@ class Connection(asyncio.BufferedProtocol):
                     start = position + SIZE_BYTES
                     is_lent = stop - start > COPY_BYTES_MAX
                     frame = data[start:stop] if is_lent else bytes(data[start:stop])
-                    answer = self._dispatch(frame, self.peer, is_lent=is_lent)
+                    answer = dispatch(frame, peer, is_lent)
                     position = stop
                 elif reader.is_collecting:
                     position = reader.collect(data, position)
-                    answer = self._dispatch(reader.take(), self.peer) if reader.is_complete else None
+                    answer = dispatch(reader.take(), peer) if reader.is_complete else None
                 else:
                     break
                 if type(answer) is bytes and not answers:
                     ready.append(answer)
-                elif answer is not None:
+                    continue  # a fast path is quick, and there are no more than `in_flight_max`: the clock is not asked
+                if answer:
                     if ready:
                         self._write(ready)
                     self._answer(answer)
@@ -209,13 +211,19 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(answer, PendingAnswer):
             self._await(answer)
         elif answers:
-            answers.append(chunks_of(answer))
+            self._queue(answer)
         else:
             self._sender.send(chunks_of(answer))
+
+    def _queue(self, answer: bytes | list[Chunk]) -> None:
+        """Let an answer that is ready wait for those before it."""
+        self._answers.append(chunks_of(answer))
+        self.peer.last_answer.pending = None
 
     def _await(self, pending: PendingAnswer) -> None:
         pending.began = self.last_active
         self._answers.append(pending)
+        self.peer.last_answer.pending = pending
         if pending.holds_order:
             self._in_flight_max = 0
         pending.when_done(self._done)
@@ -274,12 +282,11 @@ class Connection(asyncio.BufferedProtocol):
             answer = self._dispatch(frame, self.peer)
             if isinstance(answer, PendingAnswer):
                 self._await(answer)
-            elif answer is not None:
-                chunks = chunks_of(answer)
+            elif answer:
                 if answers:
-                    answers.append(chunks)
+                    self._queue(answer)
                 else:
-                    ready += chunks
+                    ready += chunks_of(answer)
             if time.perf_counter() >= over_at:
                 break
         if ready:

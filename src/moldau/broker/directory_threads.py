@@ -59,7 +59,7 @@ class SyncThreads:
         while (job := self._jobs.get()) is not None:
             do, each = job
             do(each)
-            del job, do, each  # a log that is deleted is freed, and its files closed, at once
+            del job, do, each  # a thread without work keeps no log that is deleted
             self._idle.append(None)
 
     def shutdown(self) -> None:

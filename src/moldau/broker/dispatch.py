@@ -10,6 +10,7 @@ UNKNOWN_SERVER_ERROR, or its connection is closed where the answer has no place 
 import logging
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,11 +21,12 @@ from moldau.protocol import codec
 from moldau.protocol.apis import API_VERSIONS, find, request_type
 from moldau.protocol.errors import ErrorCode, ProtocolError, TooManyElements
 from moldau.protocol.framing import CORRELATION_ID_POSITION, REST_POSITION, Frame, parse_request_header, responder
+from moldau.protocol.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from moldau.protocol.schema import Message
 from moldau.requests import registry
 from moldau.requests.authorization import ANONYMOUS, Principal
 from moldau.requests.context import RequestContext, Services
-from moldau.requests.pending import PendingAnswer
+from moldau.requests.pending import LastAnswer, PendingAnswer
 from moldau.requests.pieces import Pieces
 from moldau.requests.policy import Observer
 
@@ -34,20 +36,34 @@ INTRODUCTION_BYTES_MAX = 256
 """Longer headers are read each time: what is kept of a client is bounded by the number of API versions."""
 
 
+_key_and_version = struct.Struct(">hh").unpack_from
 _correlation_id = struct.Struct(">i").unpack_from
+
+
+class Software(NamedTuple):
+    """A client's library, as it introduces itself (KIP-511)."""
+
+    name: str
+    version: str
+
+
+UNKNOWN_SOFTWARE = Software("unknown", "unknown")
+SOFTWARE_CHARACTERS_MAX = 64
 
 
 class Peer:
     """Client or broker at the other end of a connection."""
 
-    __slots__ = ("host", "introductions", "listener", "port", "principal")
+    __slots__ = ("host", "introductions", "last_answer", "listener", "port", "principal", "software")
 
     def __init__(self, listener: str) -> None:
         self.listener = listener
         self.host = ""
         self.port = 0
         self.principal = ANONYMOUS
-        self.introductions: dict[bytes, Introduction] = {}
+        self.software = UNKNOWN_SOFTWARE
+        self.introductions: dict[tuple[int, int], Introduction] = {}  # by key and version
+        self.last_answer = LastAnswer()
 
     def authenticated(self, principal: Principal) -> None:
         """Take the principal of a successful authentication, and forget what was learnt of the one before."""
@@ -59,7 +75,7 @@ class Peer:
 
 
 Answer = bytes | list[Chunk] | PendingAnswer | None
-"""All of it, in pieces, later, or none (acks=0)."""
+"""All of it, in pieces, later, or none (acks=0). Empty bytes: it is part of the answer before it, which is to come."""
 
 
 def chunks_of(answer: bytes | list[Chunk]) -> list[Chunk]:
@@ -81,10 +97,12 @@ class Route(NamedTuple):
     """A request with more of them is a long one."""
 
 
-class Introduction(NamedTuple):
+@dataclass(slots=True, frozen=True)
+class Introduction:
     """Meaning of the header that a connection's requests of one key and version have.
 
-    A client sends the same header over and over, the correlation id apart. So it is read once, and compared after.
+    A client sends the same header over and over, the correlation id apart. So it is read once, and compared after. (The
+    attributes of a class with slots are read faster than those of a tuple.)
     """
 
     rest: bytes  # of the header, behind the correlation id
@@ -109,15 +127,16 @@ class Dispatcher:
         self._peer: Peer | None = None  # whose request came last
         self._known: Introduction | None = None
 
-    def dispatch(self, frame: Frame, peer: Peer, *, is_lent: bool = False) -> Answer:
+    def dispatch(self, frame: Frame, peer: Peer, is_lent: bool = False) -> Answer:
         """The answer to one request. A frame that is lent may be overwritten after this; any other may be kept."""
-        known = peer.introductions.get(bytes(frame[:CORRELATION_ID_POSITION]))
+        known = peer.introductions.get(_key_and_version(frame)) if len(frame) >= CORRELATION_ID_POSITION else None
         if known is not None and known.gate_version != self._gate.version:
             known = None
-        self._peer, self._known = peer, known
+        self._peer = peer
+        self._known = known
         try:
-            if known is not None and known.repeats is not None:
-                repeated = known.repeats.serve(frame)
+            if known is not None and (fast_path := known.repeats) is not None:
+                repeated = fast_path.serve(frame)
                 if repeated is not None:
                     return repeated
             if is_lent:
@@ -158,7 +177,7 @@ class Dispatcher:
         return answer
 
     def _dispatch(self, frame: Frame, known: Introduction) -> Answer:
-        _, body_position, route, context, fast_path, _ = known
+        body_position, route, context, fast_path = known.body_position, known.route, known.context, known.repeats
         (correlation_id,) = _correlation_id(frame, CORRELATION_ID_POSITION)
         # Bytes behind the request are ignored, as Kafka does: librdkafka leaves some after an all-topics Metadata v13.
         try:
@@ -182,13 +201,22 @@ class Dispatcher:
         header = parse_request_header(frame)
         key, version = header.api_key, header.api_version
         route = self._routes.get((key, version)) or self._route(key, version)
-        context = RequestContext(self._services, version, header.client_id, peer.listener, peer.host, peer.principal)
+        context = RequestContext(
+            self._services,
+            version,
+            header.client_id,
+            peer.listener,
+            peer.host,
+            peer.principal,
+            peer.port,
+            peer.software,
+        )
         rest = bytes(frame[REST_POSITION : header.body_position])
         gate = self._gate
-        fast_path = repeats(key, context, route.respond_at_any_length) if gate.is_open else None
+        fast_path = repeats(key, context, route.respond_at_any_length, peer.last_answer) if gate.is_open else None
         known = Introduction(rest, header.body_position, route, context, fast_path, gate.version)
         if len(rest) <= INTRODUCTION_BYTES_MAX and route is not UNSUPPORTED_API_VERSIONS:
-            peer.introductions[bytes(frame[:CORRELATION_ID_POSITION])] = known
+            peer.introductions[key, version] = known
         return known
 
     def _route(self, key: int, version: int) -> Route:
@@ -198,11 +226,24 @@ class Dispatcher:
             raise ProtocolError(f"api key {key} is not served here")
         if served[0] <= version <= served[1]:
             route = _new_route(key, version)
+            if key == API_VERSIONS:
+                route = route._replace(handle=partial(self._meet, route.handle))
             self._routes[key, version] = route
             return route
         if key == API_VERSIONS:
             return UNSUPPORTED_API_VERSIONS
         raise ProtocolError(f"{_name(key)} v{version} is not served here, only {served[0]} to {served[1]}")
+
+    def _meet(
+        self, handle: registry.Handler, request: ApiVersionsRequest, context: RequestContext
+    ) -> Message | PendingAnswer | None:
+        """Answer ApiVersions, and note whose software asks; an error leaves it unknown."""
+        answer = handle(request, context)
+        is_named = isinstance(answer, ApiVersionsResponse) and answer.error_code == ErrorCode.NONE
+        if is_named and request.client_software_name and self._peer is not None:
+            named = (request.client_software_name, request.client_software_version)
+            self._peer.software = Software(*(text[:SOFTWARE_CHARACTERS_MAX] for text in named))
+        return answer
 
 
 def _new_route(key: int, version: int) -> Route:

@@ -18,7 +18,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from moldau.broker.directory_threads import SYNC_THREADS
 from moldau.core.files import SyncEngine
@@ -54,8 +54,9 @@ def committer(
 def engine_logs_min(name: str) -> int:
     """Number of logs to be synced at once from which on the kernel does it.
 
-    `auto`: when there are more than the threads can sync side by side. Fewer cost less in threads, and as much as 15 %
-    with several connections, as a hand-over to a thread of the kernel's is no cheaper than one to a thread of ours.
+    `auto`: when there are more than the threads can sync side by side, those counted that the kernel has under way: it
+    ends in several portions what it was given together. Fewer cost less in threads, and as much as 15 % with several
+    connections, as a hand-over to a thread of the kernel's is no cheaper than one to a thread of ours.
     """
     return SYNC_THREADS + 1 if name == "auto" else 1
 
@@ -78,6 +79,27 @@ class GroupCommits:
         waiter = _Several(len(by_directory), then)
         for path, here in by_directory.items():
             self._of[path].commit(here, waiter.ended)
+
+    def is_last(self, log: Log, then: OnSynced) -> bool:
+        return self._of[log.data_directory].is_last(log, then)
+
+    def parts(self) -> "list[GroupCommit]":
+        """The group commits of all directories."""
+        return list(self._of.values())
+
+
+class SyncCounts(NamedTuple):
+    """Syncs of logs since the start, and the writes that waited for them."""
+
+    syncs: int
+    waits: int
+
+
+def sync_counts(committer: Committer) -> SyncCounts:
+    """Counts of all directories."""
+    parts = committer.parts() if isinstance(committer, GroupCommits) else [committer]
+    counted = [each for each in parts if isinstance(each, GroupCommit)]
+    return SyncCounts(sum(each.syncs for each in counted), sum(each.waits for each in counted))
 
 
 class _Several:
@@ -119,12 +141,15 @@ class GroupCommit:
         engine: SyncEngine | None = None,
         engine_logs_min: int = 1,
     ) -> None:
-        """`engine` syncs logs if there are so many at once, and `threads` what it does not."""
+        """`engine` syncs logs if there are so many at once, those counted that it has under way, and `threads` the
+        others."""
         self._loop = loop
         self._threads = threads
         self._engine = engine
         self._engine_logs_min = engine_logs_min
+        self._in_engine = 0  # syncs under way there
         self._asked_for: list[Log] = []  # no thread knows of them yet
+        self._is_starting = False
         # What threads use, too, under the lock:
         self._lock = threading.Lock()
         self._waiting: dict[Log, Waiters] = {}  # for a sync that has not begun
@@ -132,6 +157,8 @@ class GroupCommit:
         self._ended: list[tuple[OnSynced, Failed]] = []  # to be told
         self._again: list[Log] = []  # to be synced once more
         self._is_loop_called = False
+        self.syncs = 0
+        self.waits = 0
 
     def commit(self, logs: Sequence[Log], then: OnSynced) -> None:
         if len(logs) == 1:
@@ -144,6 +171,11 @@ class GroupCommit:
         else:
             each_once = set(logs)
             self._wait(each_once, _Several(len(each_once), then))
+
+    def is_last(self, log: Log, then: OnSynced) -> bool:
+        with self._lock:
+            waiters = self._waiting.get(log)
+            return waiters is not None and waiters[-1] == then
 
     def _wait(self, logs: Iterable[Log], waiter: OnSynced | _Several) -> None:
         asked_for: list[Log] = []
@@ -161,13 +193,20 @@ class GroupCommit:
 
     def _ask_for(self, logs: list[Log]) -> None:
         """Begin their syncs soon: who comes in the same turn of the loop shares them."""
-        if not self._asked_for:
-            self._loop.call_soon(self._start)
         self._asked_for += logs
+        self._start_soon()
+
+    def _start_soon(self) -> None:
+        """Begin what is asked for, when it is as much as the engine still has under way of the last portion: of many
+        logs that are written together, each sync then serves more writes, and one slow log holds up no other."""
+        if self._asked_for and not self._is_starting and len(self._asked_for) >= self._in_engine:
+            self._is_starting = True
+            self._loop.call_soon(self._start)
 
     def _start(self) -> None:
+        self._is_starting = False
         logs, self._asked_for = self._asked_for, []
-        if self._engine is not None and len(logs) >= self._engine_logs_min:
+        if self._engine is not None and len(logs) + self._in_engine >= self._engine_logs_min:
             logs = self._sync_later(logs, self._engine)
         for each in logs:
             self._threads.submit(self._sync, each)
@@ -188,24 +227,32 @@ class GroupCommit:
                 if each.sync_later(engine, partial(self._synced_later, each, waiters)):
                     self._under_way.add(each)
                     del self._waiting[each]
+                    self._in_engine += 1
+                    self.syncs += 1
+                    self.waits += len(waiters)
                 else:
                     left.append(each)
         engine.submit()
         return left
 
     def _synced_later(self, each: Log, waiters: Waiters, error: ApiError | None) -> None:
+        self._in_engine -= 1
         failed = NONE_FAILED
         if error is not None:
             log.error("cannot sync %s", each.topic_partition, exc_info=error)
             failed = frozenset((each,))
         if self._ended_for(each, waiters, failed):
             self._loop.call_soon(self._tell)
+        self._start_soon()
 
     def _begun(self, each: Log) -> Waiters:
         """Take the waiters of this sync: all that have come until now, and no one else."""
         with self._lock:
             self._under_way.add(each)
-            return self._waiting.pop(each)
+            waiters = self._waiting.pop(each)
+            self.syncs += 1
+            self.waits += len(waiters)
+            return waiters
 
     def _ended_for(self, each: Log, waiters: Waiters, failed: Failed) -> bool:
         """Note what a sync comes to; whether the loop is to be called because of it."""

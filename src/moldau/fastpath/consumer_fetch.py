@@ -8,6 +8,7 @@ The law: whatever is not plainly such a request is left to `k01_fetch` before an
 than records comes of it while it waits (another leader, an aborted transaction), the answer is made there, too.
 """
 
+from moldau.core.broker_config import BrokerConfig
 from moldau.core.files import FileRegion
 from moldau.fastpath.repeats import Respond
 from moldau.handlers.k01_fetch import answer_now
@@ -43,7 +44,17 @@ from moldau.requests.pending import PendingAnswer
 class ConsumerRepeats:
     """The fast path of one connection and version."""
 
-    __slots__ = ("_allowed", "_body_position", "_context", "_header", "_respond", "_sessions", "scheduler")
+    __slots__ = (
+        "_allowed",
+        "_body_position",
+        "_config",
+        "_context",
+        "_header",
+        "_max_bytes",
+        "_respond",
+        "_sessions",
+        "scheduler",
+    )
 
     def __init__(self, context: RequestContext, respond: Respond, frame: Frame) -> None:
         """`frame` has the header that all of them have."""
@@ -52,6 +63,8 @@ class ConsumerRepeats:
         self._body_position = parse_request_header(frame).body_position
         self._header = bytes(frame[REST_POSITION : self._body_position])
         self._sessions = context.services.fetch_sessions
+        self._config: BrokerConfig | None = None
+        self._max_bytes = 0  # that the broker sends at once, under that configuration
         self._allowed: set[TopicKey] = set()
         """The topics that may be read here, under the version of the policy that this was made under."""
         self.scheduler = context.services.scheduler
@@ -124,9 +137,11 @@ class ConsumerRepeats:
 
     def _is_allowed(self, topic: TopicKey, partition: Replica) -> bool:
         """Whether the consumer may read a topic, which is kept if it may."""
-        is_allowed = self._context.may(READ, TOPIC, partition.topic_partition.topic)
+        context, name = self._context, partition.topic_partition.topic
+        is_allowed = context.may(READ, TOPIC, name)
         if is_allowed:
             self._allowed.add(topic)
+            context.services.topic_clients.read(name, context.client_id, context.client_host)
         return is_allowed
 
     def _fetch(
@@ -142,7 +157,10 @@ class ConsumerRepeats:
         services = self._context.services
         if session is not None:
             self._sessions.go_on(session, services.clock.monotonic_ms())
-        limit = min(max_bytes, services.config.int("fetch.max.bytes"))
+        config = services.config
+        if config is not self._config:
+            self._config, self._max_bytes = config, config.int("fetch.max.bytes")
+        limit = max_bytes if max_bytes < self._max_bytes else self._max_bytes
         return ConsumerFetch(self, frame, partition, session, wanted, isolation_level == READ_COMMITTED, limit)
 
     def find(self, topic: TopicKey, index: int) -> Replica | None:

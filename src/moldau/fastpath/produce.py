@@ -12,7 +12,8 @@ transaction come this way once it is open in all of their partitions: until then
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
 from moldau.core.invariants import InvariantError
 from moldau.core.scheduler import Cancellable
@@ -56,11 +57,14 @@ from moldau.replication.lane import Lane
 from moldau.replication.partition import Partition
 from moldau.requests.context import RequestContext
 from moldau.requests.opener import append_opened
-from moldau.requests.pending import PendingAnswer
+from moldau.requests.pending import LastAnswer, PendingAnswer
 from moldau.requests.produce_answers import PRODUCE_BY_TOPIC_ID, accepted, refusal, with_leaders
 
 KNOWN_MAX = 64
 """Topics (and acks) kept per connection."""
+
+HELD_MAX = 16
+"""Answers that wait for a sync as one."""
 
 PREFIX_LENGTHS_MAX = 4
 """Requests for topics whose names differ in length have prefixes that do. With ids (version 13) all are one length."""
@@ -68,6 +72,8 @@ PREFIX_LENGTHS_MAX = 4
 _PLACEHOLDER = 0x5AFE_C0DE_5AFE_C0DE
 _placeholders = pack_result_numbers(_PLACEHOLDER, _PLACEHOLDER, _PLACEHOLDER)
 _COUNT_BYTES = 1
+_END_BYTES = len(END_OF_PRODUCE)
+_LENGTH_END = INDEX_BYTES + LENGTH_BYTES_USUAL
 _counts = [(count + 1).to_bytes(_COUNT_BYTES, "big") for count in range(ONE_BYTE_COUNT_MAX + 1)]
 """Bytes of each possible number of partitions."""
 
@@ -77,9 +83,12 @@ Target = tuple[int, Lane, int, int]
 Outcome = AppendResult | ApiError
 
 
-class Known(NamedTuple):
-    """Facts shared by the requests that begin with the same bytes."""
+@dataclass(slots=True, frozen=True)
+class Known:
+    """Facts shared by the requests that begin with the same bytes. (Slots are read faster than a tuple's fields.)"""
 
+    prefix: bytes  # from behind the correlation id to the partitions
+    prefix_end: int
     name: str
     topic_id: bytes
     acks: int
@@ -176,35 +185,55 @@ class Uncommitted(PendingAnswer):
         self.complete([answer])
 
 
+HeldRequest = tuple["ProduceRepeats", Known, int, list[Target], list[int]]
+"""The fast path of a request, what is known of it, its correlation id, its targets and the offsets of their batches."""
+
+JOINED: Final = b""
+"""The answer to a request whose answer is part of the one before it."""
+
+
 class Held(PendingAnswer):
-    """An answer that is finished, to batches that are committed: it is held back until this disk has them, too."""
+    """Answers that are finished, to batches that are committed: they are held back until this disk has them, too.
 
-    __slots__ = ("_answer", "_request")
+    Requests that a client has sent one behind the other wait for the same sync, and their answers leave together.
+    """
 
-    def __init__(self, answer: bytes, request: "tuple[ProduceRepeats, Known, int, list[Target], list[int]]") -> None:
-        """`request` is for a sync that fails: its fast path, what is known of it, its correlation id, its targets and
-        the offsets of their batches."""
+    __slots__ = ("_answers", "_requests")
+
+    def __init__(self, answer: bytes, request: HeldRequest) -> None:
+        """`request` is for a sync that fails."""
         super().__init__()
-        self._answer = answer
-        self._request = request
+        self._answers: list[RecordData] = [answer]
+        self._requests = [request]
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._answers) < HELD_MAX
+
+    def join(self, answer: bytes, request: HeldRequest) -> None:
+        """Take one more, whose batch is covered by the same sync."""
+        self._answers.append(answer)
+        self._requests.append(request)
 
     def synced(self, failed: Failed) -> None:
         """Complete, in fewer steps than `complete`: nobody stops, encodes or watches an answer of a fast path."""
-        self.chunks = [self._with_errors(failed) if failed else self._answer]
+        self.chunks = [_with_errors(failed, each) for each in self._requests] if failed else self._answers
+        self._requests = []  # a connection remembers its last answer, and shall keep no log alive
         then, self._then = self._then, None
         if then is not None:
             then(self)
 
-    def _with_errors(self, failed: Failed) -> bytes:
-        repeats, known, correlation_id, targets, offsets = self._request
-        outcomes = [
-            ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
-            if lane.log in failed
-            else AppendResult(offset, offset, NO_TIMESTAMP, False)
-            for offset, (_, lane, _, _) in zip(offsets, targets, strict=True)
-        ]
-        log_starts = [lane.log.log_start_offset for _, lane, _, _ in targets]
-        return repeats.answer(known, correlation_id, targets, outcomes, log_starts)
+
+def _with_errors(failed: Failed, request: HeldRequest) -> bytes:
+    repeats, known, correlation_id, targets, offsets = request
+    outcomes = [
+        ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
+        if lane.log in failed
+        else AppendResult(offset, offset, NO_TIMESTAMP, False)
+        for offset, (_, lane, _, _) in zip(offsets, targets, strict=True)
+    ]
+    log_starts = [lane.log.log_start_offset for _, lane, _, _ in targets]
+    return repeats.answer(known, correlation_id, targets, outcomes, log_starts)
 
 
 class Opened(PendingAnswer):
@@ -226,9 +255,11 @@ class ProduceRepeats:
     """The fast path of one connection and version."""
 
     __slots__ = (
-        "_commit",
         "_context",
+        "_durability",
         "_known",
+        "_last",
+        "_last_answer",
         "_now_ms",
         "_prefix_ends",
         "_respond",
@@ -238,30 +269,40 @@ class ProduceRepeats:
         "_waiting",
     )
 
-    def __init__(self, context: RequestContext, respond: Respond) -> None:
+    def __init__(self, context: RequestContext, respond: Respond, last_answer: LastAnswer) -> None:
         self._context = context
         self._respond = respond
+        self._last_answer = last_answer
         self._version = context.api_version
         self._now_ms = context.services.clock.now_ms
-        self._commit = context.services.durability.commit
+        self._durability = context.services.durability
         self._known: dict[bytes, Known] = {}
         self._prefix_ends: tuple[int, ...] = ()
+        self._last: Known | None = None  # served: the next one is mostly like it
         self._scheduler = context.services.scheduler
         self._waiting: deque[Uncommitted] = deque()
         self._timer: Cancellable | None = None
 
     def serve(self, frame: Frame) -> bytes | PendingAnswer | None:
         """Append and answer; None: this is for the handler."""
+        known = self._last
+        if known is None or frame[REST_POSITION : known.prefix_end] != known.prefix:
+            known = self._last = self._find(frame)
+            if known is None:
+                return None
+        is_transactional = known.is_transactional
+        targets = _targets(frame, known.prefix_end, known.lanes, is_transactional)
+        if targets is None or (is_transactional and not _is_open_in(frame, targets)):
+            return None
+        return self._append(frame if type(frame) is memoryview else memoryview(frame), known, targets)
+
+    def _find(self, frame: Frame) -> Known | None:
+        """The requests that begin as this one does."""
         for prefix_end in self._prefix_ends:
             known = self._known.get(bytes(frame[REST_POSITION:prefix_end]))
             if known is not None:
-                break
-        else:
-            return None
-        targets = _targets(frame, prefix_end, known.lanes, in_transaction=known.is_transactional)
-        if targets is None or (known.is_transactional and not _is_open_in(frame, targets)):
-            return None
-        return self._append(memoryview(frame), known, targets)
+                return known
+        return None
 
     def _append(self, frame: memoryview, known: Known, targets: list[Target]) -> bytes | PendingAnswer | None:
         """Each batch by its lane; those behind one that is not plain, or that failed, go the long way."""
@@ -290,10 +331,7 @@ class ProduceRepeats:
             answer = b"".join(parts)
             if not known.is_synced:
                 return answer
-            held = Held(answer, (self, known, correlation_id, targets, offsets))
-            logs = (lane.log,) if len(targets) == 1 else [lane.log for _, lane, _, _ in targets]
-            self._commit(logs, held.synced)
-            return held
+            return self._hold(answer, (self, known, correlation_id, targets, offsets))
         outcomes: list[Outcome] = [
             AppendResult(offset, lane.log.log_end_offset - 1, NO_TIMESTAMP, False)
             for offset, (_, lane, _, _) in zip(offsets, targets, strict=False)
@@ -301,6 +339,21 @@ class ProduceRepeats:
         if failed is not None:
             outcomes.append(failed)
         return self._append_rest(frame, known, correlation_id, targets, outcomes, now_ms)
+
+    def _hold(self, answer: bytes, request: HeldRequest) -> bytes | PendingAnswer:
+        """Hold an answer back: with the one before it, if the same sync of one log is still to begin for that."""
+        targets, last = request[3], self._last_answer.pending
+        if len(targets) > 1:
+            held = Held(answer, request)
+            self._durability.commit([lane.log for _, lane, _, _ in targets], held.synced)
+            return held
+        log = targets[0][1].log
+        if type(last) is Held and last.has_room and self._durability.is_last(log, last.synced):
+            last.join(answer, request)
+            return JOINED
+        held = Held(answer, request)
+        self._durability.commit((log,), held.synced)
+        return held
 
     def _append_rest(
         self,
@@ -358,7 +411,7 @@ class ProduceRepeats:
             return self.answer(known, correlation_id, targets, outcomes, log_starts)
         uncommitted = self._when_committed(known, correlation_id, targets, outcomes, log_starts)
         if written:
-            self._commit(written, uncommitted.synced)
+            self._durability.commit(written, uncommitted.synced)
         uncommitted.wait(awaited, is_syncing=bool(written))
         return uncommitted
 
@@ -433,8 +486,9 @@ class ProduceRepeats:
             if len(self._known) >= KNOWN_MAX or len(self._prefix_ends) >= PREFIX_LENGTHS_MAX:
                 self._known = {}
                 self._prefix_ends = ()
+                self._last = None
             self._prefix_ends = tuple({*self._prefix_ends, prefix_end})
-            known = self._known[prefix] = self._new(request, response)
+            known = self._known[prefix] = self._new(request, response, prefix)
         known.lanes.update(lanes)
 
     def _written(self, request: ProduceRequest, response: ProduceResponse) -> dict[int, Lane]:
@@ -448,7 +502,7 @@ class ProduceRepeats:
                 written[result.index] = partition.lane
         return written
 
-    def _new(self, request: ProduceRequest, response: ProduceResponse) -> Known:
+    def _new(self, request: ProduceRequest, response: ProduceResponse, prefix: bytes) -> Known:
         topic = response.responses[0]
         example = PartitionProduceResponse(
             base_offset=_PLACEHOLDER, log_append_time_ms=_PLACEHOLDER, log_start_offset=_PLACEHOLDER
@@ -459,6 +513,8 @@ class ProduceRepeats:
         head = before[: -_COUNT_BYTES - RESULT_HEAD_BYTES]
         tail = after[len(END_OF_RESULT) :]
         return Known(
+            prefix=prefix,
+            prefix_end=REST_POSITION + len(prefix),
             name=topic.name,
             topic_id=topic.topic_id,
             acks=request.acks,
@@ -494,17 +550,18 @@ def _written(targets: list[Target], outcomes: list[Outcome]) -> list[Log]:
     ]
 
 
-def _targets(frame: Frame, position: int, lanes: dict[int, Lane], *, in_transaction: bool) -> list[Target] | None:
+def _targets(frame: Frame, position: int, lanes: dict[int, Lane], in_transaction: bool) -> list[Target] | None:
     """The partitions whose count is at `position`, if all can be written to, and if they end the request: there are
     no tagged fields. Either all batches say that they are of a transaction, or none does."""
-    end = len(frame) - len(END_OF_PRODUCE)
+    end = len(frame) - _END_BYTES
     if position >= end or not 2 <= frame[position] <= ONE_BYTE_COUNT_MAX + 1:
         return None
     found: list[Target] = []
     count, flag = frame[position] - 1, TRANSACTIONAL_FLAG if in_transaction else 0
     position += 1
-    for _ in range(count):
-        start = position + INDEX_BYTES + LENGTH_BYTES_USUAL
+    while count:
+        count -= 1
+        start = position + _LENGTH_END
         if start > end:
             return None
         index, first, second, third = produce_partition_at(frame, position)
@@ -518,9 +575,10 @@ def _targets(frame: Frame, position: int, lanes: dict[int, Lane], *, in_transact
             stop = start + (first & 0x7F | (second & 0x7F) << 7 | third << 14) - 1
         else:
             return None
-        if not start + ATTRIBUTES_POSITION < stop < end or frame[stop]:
+        attributes_position = start + ATTRIBUTES_POSITION
+        if not attributes_position < stop < end or frame[stop]:
             return None
-        if frame[start + ATTRIBUTES_POSITION] & TRANSACTIONAL_FLAG != flag:
+        if frame[attributes_position] & TRANSACTIONAL_FLAG != flag:
             return None  # a transaction needs a right of its own, and perhaps a word of its coordinator
         lane = lanes.get(index)
         if lane is None or not lane.is_open:
@@ -552,5 +610,5 @@ def _prefix_end(frame: Frame, request: ProduceRequest, lanes: dict[int, Lane]) -
     position = len(frame) - len(END_OF_PRODUCE) - behind - _COUNT_BYTES
     if position <= REST_POSITION:
         return None
-    found = _targets(frame, position, lanes, in_transaction=request.transactional_id is not None)
+    found = _targets(frame, position, lanes, request.transactional_id is not None)
     return position if found and [(index, stop - start) for index, _, start, stop in found] == sizes else None

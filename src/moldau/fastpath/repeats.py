@@ -13,7 +13,7 @@ from moldau.protocol.framing import Frame
 from moldau.protocol.layouts import CONSUMER_FETCH_VERSIONS, FOLLOWER_FETCH_VERSIONS, PRODUCE_VERSIONS
 from moldau.protocol.schema import Message, RecordData
 from moldau.requests.context import RequestContext
-from moldau.requests.pending import PendingAnswer
+from moldau.requests.pending import LastAnswer, PendingAnswer
 
 Respond = Callable[[int, Message], list[RecordData]]
 """Makes a whole answer of a correlation id and a message."""
@@ -42,14 +42,14 @@ VERSIONS = {
 """Fast paths by API key."""
 
 
-def repeats(key: int, context: RequestContext, respond: Respond) -> Repeats | None:
+def repeats(key: int, context: RequestContext, respond: Respond, last_answer: LastAnswer) -> Repeats | None:
     """The fast path of a connection's requests of one key and version, where they have one."""
     if context.api_version not in VERSIONS.get(key, ()):
         return None
     if key == PRODUCE:  # imported when it is needed, as handlers are
         from moldau.fastpath.produce import ProduceRepeats
 
-        return ProduceRepeats(context, respond)
+        return ProduceRepeats(context, respond, last_answer)
     from moldau.fastpath.fetch import FetchRepeats
 
     return FetchRepeats(context, respond)

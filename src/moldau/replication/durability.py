@@ -30,6 +30,11 @@ class Committer(Protocol):
         """Call `then` when all that was appended to `logs` before is on disk, or not to be had there; never at once."""
         ...
 
+    def is_last(self, log: Log, then: OnSynced) -> bool:
+        """Whether `then` waits for a sync of `log` that has not begun, and was the last to ask for it: so that sync is
+        one of all that was appended until now."""
+        ...
+
 
 def counts_records(log: Log) -> bool:
     """Whether more than the acks decides, as long as the log's configuration stays."""
@@ -39,12 +44,14 @@ def counts_records(log: Log) -> bool:
 class Durability:
     """Decides which writes wait for a sync."""
 
-    __slots__ = ("_acks_all_is_synced", "commit")
+    __slots__ = ("_acks_all_is_synced", "commit", "committer", "is_last")
 
     def __init__(self, policy: str, committer: Committer) -> None:
         self._acks_all_is_synced = policy == "group"
+        self.committer = committer
         self.commit = committer.commit
         """Waits for a sync, where it is known that there is one to wait for."""
+        self.is_last = committer.is_last
 
     def is_synced(self, acks: int) -> bool:
         """Whether every write with these acks waits for a sync."""

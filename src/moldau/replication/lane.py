@@ -26,10 +26,9 @@ class Lane:
     """Into one partition, as long as its configuration and its in-sync replicas stay as they are."""
 
     __slots__ = (
-        "_after_max_ms",
-        "_before_max_ms",
         "_bytes_max",
-        "_leader_epoch",
+        "_terms",
+        "_traffic",
         "is_open",
         "log",
         "partition",
@@ -40,10 +39,9 @@ class Lane:
         self.partition = partition
         self.log = partition.log
         self.is_open = is_open
-        self._leader_epoch = partition.leader_epoch
+        self._traffic = partition.log.traffic
         self._bytes_max = rules.max_message_bytes if is_open and rules.is_stored_as_sent else -1
-        self._before_max_ms = rules.timestamp_before_max_ms
-        self._after_max_ms = rules.timestamp_after_max_ms
+        self._terms = (partition.leader_epoch, rules.timestamp_before_max_ms, rules.timestamp_after_max_ms)
 
     def close(self) -> None:
         """Close the lane: nothing goes this way any more."""
@@ -60,12 +58,11 @@ class Lane:
         if not BATCH_HEADER_BYTES <= size <= self._bytes_max:
             return None
         log, partition = self.log, self.partition
-        base_offset = append_plain(
-            log, frame, start, stop, self._leader_epoch, self._before_max_ms, self._after_max_ms, now_ms
-        )
+        base_offset = append_plain(log, frame, start, stop, size, self._terms, now_ms)
         if base_offset is None:
             return None
         end = log.log_end_offset
+        self._traffic.lane_appends += 1
         if not partition.sole:
             partition.replicated_append(end, size)
         elif partition.waiters or partition.high_watermark > base_offset:  # the latter must not be, and is told there

@@ -21,6 +21,7 @@ from moldau.core.files import Buffer, FileRegion
 from moldau.core.invariants import InvariantError
 from moldau.core.topic_config import TopicConfig
 from moldau.log.log import AppendResult, Log
+from moldau.log.position import Position
 from moldau.log.verification import VerificationGuard
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.records.batch import EndTxnMarker, build_end_txn_marker
@@ -29,6 +30,17 @@ from moldau.replication.durability import ACKS_ALL
 from moldau.replication.follower_progress import FollowerProgress
 from moldau.replication.lane import Lane
 from moldau.replication.replica import ENOUGH_BYTES, UNCOMMITTED_MAX, Replica, in_pairs
+
+EXPECTED_FAILURES = frozenset(
+    (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    )
+)
+"""Errors that Kafka's FailedProduceRequestsPerSec leaves out."""
 
 
 class IsrChanges(Protocol):
@@ -73,6 +85,7 @@ class Partition(Replica):
         "_waited_for",
         "broker_id",
         "epoch_start_offset",
+        "epoch_start_position",
         "followers",
         "in_sync_replicas",
         "is_led",
@@ -111,6 +124,7 @@ class Partition(Replica):
         self.partition_epoch = partition_epoch
         self.pending_isr: tuple[int, ...] | None = None
         self.epoch_start_offset: int = end
+        self.epoch_start_position = Position.end_of(log)
         self.followers: dict[int, FollowerProgress] = {}
         self.replica_waiters: dict[ReplicaWaiter, None] = {}
         self._isr_changes = isr_changes
@@ -141,16 +155,29 @@ class Partition(Replica):
     ) -> AppendResult:
         """Append what a producer sent. Raises RecordsToOpen if that takes more work than is allowed. The first batch of
         a transaction needs the guard of `begin_verification`."""
-        self._check_writable(acks)
-        batch = prepare_for_append(records, self._rules, produce_version, now_ms, allowance)
-        return self._append(batch, len(records), now_ms, guard)
+        try:
+            self._check_writable(acks)
+            batch = prepare_for_append(records, self._rules, produce_version, now_ms, allowance)
+            return self._append(batch, len(records), now_ms, guard)
+        except ApiError as error:
+            self._count_failure(error)
+            raise
 
     def append_opened(
         self, batch: PreparedBatch, acks: int, now_ms: int, guard: VerificationGuard | None = None
     ) -> AppendResult:
         """Append what became of RecordsToOpen: much may have changed meanwhile."""
-        self._check_writable(acks)
-        return self._append(batch, batch.size, now_ms, guard)
+        try:
+            self._check_writable(acks)
+            return self._append(batch, batch.size, now_ms, guard)
+        except ApiError as error:
+            self._count_failure(error)
+            raise
+
+    def _count_failure(self, error: ApiError) -> None:
+        """Count a refused batch, unless Kafka expects the reason: a client that is behind, or a disk."""
+        if error.code not in EXPECTED_FAILURES:
+            self.log.traffic.failed_appends += 1
 
     def begin_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, now_ms: int, *, bumps_epoch: bool
@@ -188,6 +215,7 @@ class Partition(Replica):
         try:
             result = log.append_as_leader(batch, self.leader_epoch, now_ms, guard, transaction_version)
             end = log.log_end_offset
+            log.traffic.appends += 1
             if self.sole:
                 if end != self.high_watermark:
                     self.advance_high_watermark(end, size)

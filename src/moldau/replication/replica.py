@@ -71,8 +71,20 @@ class Replica:
 
     def read(self, offset: int, max_bytes: int, *, committed: bool, min_one_batch: bool) -> FileRegion | None:
         """Batches from `offset` up to the high watermark, or to the last stable offset for `read_committed`."""
-        limit = self.last_stable_offset if committed else self.high_watermark
-        return self.log.read(offset, max_bytes, limit, min_one_batch)
+        log = self.log
+        try:
+            limit = self.last_stable_offset if committed else self.high_watermark
+            region = log.read(offset, max_bytes, limit, min_one_batch)
+        except ApiError:
+            raise
+        except Exception:
+            log.traffic.failed_reads += 1
+            raise
+        if region is not None:
+            traffic = log.traffic
+            traffic.reads += 1
+            traffic.bytes_out += region.size
+        return region
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Raise ApiError for a client with an older or newer idea of who leads (KIP-320)."""

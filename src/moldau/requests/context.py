@@ -52,6 +52,9 @@ class RequestContext(NamedTuple):
     listener: str
     client_host: str
     principal: Principal = ANONYMOUS
+    client_port: int = 0
+    client_software: tuple[str, str] = ("", "")
+    """Name and version, as the client introduced itself (KIP-511) before this request."""
 
     def may(self, operation: Operation, resource: Resource, name: str = THE_CLUSTER) -> bool:
         """Whether the one who asks has this right."""

@@ -16,6 +16,8 @@ from moldau.replication.throttle import Throttle
 from moldau.requests.fetch_sessions import FetchSessions
 from moldau.requests.producer_ids import ProducerIds
 from moldau.requests.recent_brokers import RecentBrokers
+from moldau.requests.telemetry import Telemetry
+from moldau.requests.topic_clients import TopicClients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,8 @@ class Parts:
     fetch_sessions: FetchSessions
     recent_brokers: RecentBrokers
     producer_ids: ProducerIds
+    topic_clients: TopicClients
+    telemetry: Telemetry
 
     @property
     def config(self) -> BrokerConfig:

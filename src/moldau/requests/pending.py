@@ -149,6 +149,15 @@ class PendingAnswer:
             take(self._told)
 
 
+class LastAnswer:
+    """The pending answer that a connection owes last, if it does: no other answer is to come behind it."""
+
+    __slots__ = ("pending",)
+
+    def __init__(self) -> None:
+        self.pending: PendingAnswer | None = None
+
+
 def _encoded(
     encode: Callable[[Message], list[RecordData] | PendingAnswer], message: Message | None
 ) -> list[RecordData] | PendingAnswer:

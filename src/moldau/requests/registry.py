@@ -20,6 +20,8 @@ from moldau.requests.pieces import Pieces
 Handler = Callable[[Any, RequestContext], Message | PendingAnswer | None]
 """None: the client wants no answer (acks=0)."""
 
+TELEMETRY = frozenset({71, 72})
+
 _HANDLERS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "handlers")
 
 
@@ -50,8 +52,9 @@ def pieces(key: int, version: int) -> Pieces | None:
     return cut[max(first for first in cut if first <= version)] if isinstance(cut, dict) else cut
 
 
-def api_versions_answer(error_code: int = 0) -> ApiVersionsResponse:
-    """Answer to ApiVersions: all that we serve."""
-    served = [api for api in map(find, modules()) if api is not None]
+def api_versions_answer(error_code: int = 0, *, with_telemetry: bool = False) -> ApiVersionsResponse:
+    """Answer to ApiVersions: all that we serve. A client that hears of telemetry pushes it."""
+    keys = [key for key in modules() if with_telemetry or key not in TELEMETRY]
+    served = [api for api in map(find, keys) if api is not None]
     ranges = [ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version) for api in served]
     return ApiVersionsResponse(error_code=error_code, api_keys=ranges)
