@@ -57,6 +57,9 @@ class ManualCommitter:
     def commit(self, logs: Sequence[Log], then: OnSynced) -> None:
         self.waiting.append((tuple(logs), then))
 
+    def is_last(self, log: Log, then: OnSynced) -> bool:
+        return bool(self.waiting) and self.waiting[-1] == ((log,), then)
+
     def sync(self, number: int = 0) -> None:
         """Those logs of a wait that can be synced are."""
         logs, then = self.waiting.pop(number)

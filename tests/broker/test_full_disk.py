@@ -266,6 +266,7 @@ def test_transactions_on_a_full_disk_end_when_there_is_room_again(
         if is_killed:
             server = serve(disk, tmp_path, port)
         delete_topic(server.bootstrap, "bulk")
+        until(lambda: "has room again" in server.log)
         until(lambda: {each.end() for each in producers} == {"NONE"})
         until(lambda: {each.state() for each in producers} == {"CompleteCommit"})
         until(lambda: connection.last_stable_offset("ledger") == 2 * TRANSACTIONS)

@@ -57,7 +57,12 @@ STALL = re.compile(r"stood still for \d+ ms, (\d+) ms at work: (.*)")
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Iterator[Serving]:
-    chosen = ("auto.create.topics.enable=false", "log.flush.policy=os", "loop.watchdog.interval.ms=10")
+    chosen = (
+        "auto.create.topics.enable=false",
+        "client.telemetry.enable=true",
+        "log.flush.policy=os",
+        "loop.watchdog.interval.ms=10",
+    )
     arguments = ["--port", "0", *(part for each in chosen for part in ("--override", each))]
     with serving(tmp_path / "data", *arguments) as broker:
         yield broker

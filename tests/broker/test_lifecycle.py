@@ -65,6 +65,7 @@ class Brokers:
                 "log.dirs": ",".join(map(str, self.directories(number))),
                 "log.flush.policy": "os",
                 "metadata.store.path": str(self._root / "metadata.sqlite"),
+                "metrics.listener": "",
             }
             broker = Broker(BrokerConfig.parse(properties)[0], may_adopt=may_adopt)
             await broker.start()
@@ -100,6 +101,18 @@ class Brokers:
         now_ms = self.running[number].services.clock.now_ms()
         batch = build_batch([Record(offset, now_ms, None, b"x") for offset in range(count)])
         self.led(number, index).append(batch, PRODUCE_VERSION, 1, now_ms)
+
+
+def is_committed_by_both(cluster: Brokers) -> bool:
+    """Whether two in-sync replicas have a record; whoever leads now is given one. The leader may be another one at each
+    look."""
+    leader = cluster.state().leader
+    led = cluster.running[leader].services.replicas.find("events", 0) if leader in cluster.running else None
+    if led is None:
+        return False
+    if not led.log.log_end_offset:
+        cluster.produce(led.broker_id, 1)
+    return led.high_watermark > 0 and set(led.in_sync_replicas) == {1, 2}
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -227,12 +240,19 @@ async def test_who_loses_the_session_leads_nothing_until_it_is_registered_again(
             cluster.produce(1, 1)
         assert refused.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         await cluster.until(lambda image: 1 in image.brokers and image.brokers[1].epoch > before)
-        await cluster.until(lambda image: set(image.topics["events"].partitions[0].isr) == {1, 2})
-        leader = cluster.state().leader
-        await until(lambda: cluster.running[leader].services.replicas.find("events", 0) is not None)
-        cluster.produce(leader, 1)
-        await until(lambda: cluster.led(leader).high_watermark == 1)
-        assert set(cluster.led(leader).in_sync_replicas) == {1, 2}
+        await until(lambda: is_committed_by_both(cluster))
+
+
+@in_loop
+async def test_a_deleted_topic_leaves_no_file_open_though_its_partition_is_still_held(tmp_path: Path) -> None:
+    async with brokers(tmp_path, 1) as cluster:
+        await cluster.create(1)
+        cluster.produce(1, 1)
+        held = cluster.led(1)
+        assert held.log.segments.active.is_open
+        await cluster.running[1].services.metadata.delete_topic("events")
+        await cluster.until(lambda image: "events" not in image.topics)
+        assert not any(segment.is_open for segment in held.log.segments)
 
 
 @in_loop

@@ -23,7 +23,7 @@ from moldau.protocol.codec import encode
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from moldau.testing.ports import free_ports
 from tests.broker.raw import RawClient, request_frame
-from tests.serving import STOP_TIMEOUT_S, Serving, serving
+from tests.serving import STOP_TIMEOUT_S, UNWATCHED, Serving, serving
 
 TIMEOUT_S = 20.0
 USAGE_ERROR, START_ERROR = 2, 1
@@ -31,7 +31,7 @@ USAGE_ERROR, START_ERROR = 2, 1
 
 def refused(*arguments: object) -> tuple[int, str]:
     """Exit code and complaint of a broker that must not start."""
-    command = [sys.executable, "-m", "moldau", "serve", "--log-level", "error", *map(str, arguments)]
+    command = [sys.executable, "-m", "moldau", "serve", "--log-level", "error", *UNWATCHED, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=STOP_TIMEOUT_S, check=False)
     assert done.stdout == ""
     return done.returncode, done.stderr
@@ -135,6 +135,25 @@ def test_a_properties_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert code == USAGE_ERROR
     assert "no.properties" in complaint
     assert complaint.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--overide a=b", "did you mean --override?"),
+        ("--port many", "argument --port: invalid int value"),
+        ("--brokers 0", "from 1 to 100"),
+        ("--brokers 99999", "from 1 to 100"),
+        ("--state-change-log /no/such/directory/file", "/no/such/directory/file: No such file or directory"),
+        ("/no/such/file", "/no/such/file: No such file or directory"),
+    ],
+)
+def test_a_wrong_word_is_refused_without_a_page_of_usage(tmp_path: Path, words: str, said: str) -> None:
+    code, complaint = refused("--data", tmp_path / "data", "--port", "0", *words.split())
+    assert code == USAGE_ERROR
+    assert said in complaint
+    assert complaint.count("\n") <= 2
+    assert "Traceback" not in complaint
 
 
 # Who else is there

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from moldau.broker.supervisor import BrokerPlan, Supervisor, plan_brokers
 from moldau.core.memory_files import MemoryFiles
 from moldau.log.data_directory import DirectoryError
+from tests.serving import UNWATCHED
 
 DEADLINE_S = 60.0
 USAGE_ERROR = 2
@@ -54,6 +55,19 @@ def test_every_listener_and_every_data_directory_is_divided() -> None:
     assert second["advertised.listeners"] == "OUT://public:81,IN://h:9101"
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ["127.0.0.1:9404", "127.0.0.1:9405"]),
+        ({"metrics.listener": "[::1]:7000"}, ["[::1]:7000", "[::1]:7001"]),
+        ({"metrics.listener": ""}, ["nothing", "nothing"]),
+    ],
+)
+def test_metrics_are_served_on_neighbouring_ports_too(given: dict[str, str], expected: list[str]) -> None:
+    plans = plan_brokers(2, {"log.dirs": "/d", **given}, [], MemoryFiles())
+    assert [properties_of(plan).get("metrics.listener", "nothing") for plan in plans] == expected
+
+
 def test_free_ports_are_all_different() -> None:
     plans = plan_brokers(20, {"log.dirs": "/d", "listeners": "PLAINTEXT://127.0.0.1:0"}, [], MemoryFiles())
     assert len({plan.address for plan in plans}) == 20
@@ -86,7 +100,18 @@ class Supervised:
         self.errors = data.with_name("errors.log")
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "moldau", "serve", "--brokers", "3", "--data", str(data), *arguments],
+                [
+                    sys.executable,
+                    "-m",
+                    "moldau",
+                    "serve",
+                    "--brokers",
+                    "3",
+                    "--data",
+                    str(data),
+                    *UNWATCHED,
+                    *arguments,
+                ],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,

@@ -58,6 +58,8 @@ from moldau.protocol.messages.k61_describe_producers import DescribeProducersReq
 from moldau.protocol.messages.k65_describe_transactions import DescribeTransactionsRequest
 from moldau.protocol.messages.k66_list_transactions import ListTransactionsRequest
 from moldau.protocol.messages.k69_consumer_group_describe import ConsumerGroupDescribeRequest
+from moldau.protocol.messages.k71_get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from moldau.protocol.messages.k72_push_telemetry import PushTelemetryRequest
 from moldau.protocol.messages.k74_list_config_resources import ListConfigResourcesRequest
 from moldau.protocol.messages.k75_describe_topic_partitions import DescribeTopicPartitionsRequest
 from moldau.protocol.messages.k75_describe_topic_partitions import TopicRequest as DescribedTopic
@@ -499,6 +501,17 @@ CASES = [
         ErrorCode.NONE,
     ),
 ]
+
+WITHOUT_A_RECEIVER = [
+    Case(
+        partial(_given, request),
+        tuple((operation, resource) for resource in OPERATIONS for operation in OPERATIONS[resource]),
+        code_of,
+        ErrorCode.UNSUPPORTED_VERSION,  # nobody receives telemetry here
+    )
+    for request in (GetTelemetrySubscriptionsRequest(), PushTelemetryRequest())
+]
+"""Cases of requests that Apache Kafka serves only where a plugin receives what clients push."""
 
 
 def label(case: object) -> str:

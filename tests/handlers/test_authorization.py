@@ -32,7 +32,16 @@ from moldau.requests.authorization import (
 )
 from tests.handlers.conftest import World
 from tests.handlers.denying import Allow, Deny, Right
-from tests.handlers.rights_cases import CASES, DENIALS, TXN_DENIED, Case, codes_of, codes_of_added, label
+from tests.handlers.rights_cases import (
+    CASES,
+    DENIALS,
+    TXN_DENIED,
+    WITHOUT_A_RECEIVER,
+    Case,
+    codes_of,
+    codes_of_added,
+    label,
+)
 from tests.handlers.rights_requests import (
     CONSUMERS,
     TXN,
@@ -45,9 +54,11 @@ from tests.handlers.rights_requests import (
     produce,
 )
 
-NEVER_REFUSED = (18,)
+NEVER_REFUSED = (18, 71, 72)
 TELL_RIGHTS = (60, 75)
 """API keys that ask also for rights which they only tell of."""
+
+ALL_CASES = [*CASES, *WITHOUT_A_RECEIVER]
 
 
 @pytest.fixture
@@ -74,7 +85,7 @@ def _state(world: World) -> object:
     return log.log_start_offset, log.log_end_offset, repr(groups), repr(members), repr(offsets), repr(transactions)
 
 
-@pytest.mark.parametrize("case", CASES, ids=label)
+@pytest.mark.parametrize("case", ALL_CASES, ids=label)
 def test_who_may_not_is_told_so_and_nothing_has_changed(settled: World, case: Case) -> None:
     policy = settled.services.policy
     request, allowing, image, before = case.make(settled), policy.authorizer, settled.image, _state(settled)
@@ -88,14 +99,14 @@ def test_who_may_not_is_told_so_and_nothing_has_changed(settled: World, case: Ca
 EVERYTHING = tuple((operation, resource) for operation in Operation for resource in Resource)
 
 
-@pytest.mark.parametrize("case", CASES, ids=label)
+@pytest.mark.parametrize("case", ALL_CASES, ids=label)
 def test_who_may_nothing_is_told_what_kafka_tells_it(settled: World, case: Case) -> None:
     request = case.make(settled)
     settled.services.policy.authorize_by(Deny(*EVERYTHING))
     assert case.told(settled.ask(request, case.version)) == case.expected_by_nobody
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.expected != TXN_DENIED], ids=label)
+@pytest.mark.parametrize("case", [case for case in ALL_CASES if case.expected != TXN_DENIED], ids=label)
 def test_who_has_the_rights_of_the_table_and_no_others_is_not_refused(settled: World, case: Case) -> None:
     """But for transactions: without a coordinator of theirs everybody is refused by that code (keys 10 and 22)."""
     request = case.make(settled)
@@ -125,7 +136,7 @@ def test_a_write_without_acks_that_is_not_allowed_closes_the_connection(settled:
 
 def test_every_handler_asks_for_what_the_table_says_and_for_nothing_else(settled: World) -> None:
     asked: dict[int, set[Right]] = {key: set() for key in registry.modules()}
-    for case in CASES:
+    for case in ALL_CASES:
         request = case.make(settled)
         deny = Deny(*case.denied)
         settled.services.policy.authorize_by(deny)

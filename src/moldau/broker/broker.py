@@ -7,11 +7,11 @@ then is given back, the last first, when it fails or at the end.
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from random import SystemRandom
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from moldau.broker.adoption import adopt
 from moldau.broker.background_imports import BackgroundImports
@@ -27,6 +27,8 @@ from moldau.broker.group_coordinator import GroupCoordinator
 from moldau.broker.heap import Heap
 from moldau.broker.housekeeping import Housekeeping
 from moldau.broker.listeners import Listeners
+from moldau.broker.metrics.listener import MetricsListener, Page, Question
+from moldau.broker.metrics.observed import Observed
 from moldau.broker.opener_thread import OpenerThread
 from moldau.broker.ownership import check_directories
 from moldau.broker.parts import make_parts, make_services
@@ -49,7 +51,7 @@ from moldau.core.files import Files
 from moldau.core.ids import BrokerId, TopicPartition
 from moldau.core.internal_topics import INTERNAL_TOPICS
 from moldau.core.invariants import InvariantError
-from moldau.core.listeners import Listener
+from moldau.core.listeners import Address, Listener
 from moldau.core.real_files import RealFiles
 from moldau.core.topic_config import TopicConfig
 from moldau.log.data_directory import DirectoryError
@@ -60,6 +62,9 @@ from moldau.replication.replicas import Replicas
 from moldau.requests.context import Services
 from moldau.requests.markers import LocalMarkers
 from moldau.requests.parts import Parts
+
+if TYPE_CHECKING:
+    from moldau.broker.metrics.pages import Pages
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +105,7 @@ class _Bound(NamedTuple):
     listeners: Listeners
     endpoints: tuple[Endpoint, ...]
     addresses: list[str]
+    metrics: MetricsListener
 
 
 class Broker:
@@ -134,6 +140,11 @@ class Broker:
     def addresses(self) -> list[str]:
         """Addresses on which it listens."""
         return self._running.listeners.addresses
+
+    @property
+    def metrics_address(self) -> Address | None:
+        """Address at which metrics are served; None: they are not."""
+        return self._running.listeners.metrics.address
 
     @property
     def watchdog(self) -> Watchdog | None:
@@ -221,6 +232,7 @@ class Broker:
         )
         dispatcher = Dispatcher(services, heap.much_was_freed)
         await bound.listeners.accept(dispatcher)
+        bound.metrics.serve(_answering(Observed.of(ground.loop, parts, opened.store, bound.listeners, groups, member)))
         imports = BackgroundImports(ground.loop)
         self._to_release.callback(imports.close)
         imports.start()
@@ -293,7 +305,11 @@ class Broker:
             endpoint = Endpoint(listener.name, told.host or "localhost", told.port or port, listener.security)
             endpoints.append(endpoint)
             addresses.append(str(Listener(listener.name, listener.host or "localhost", port, listener.security)))
-        return _Bound(listeners=listeners, endpoints=tuple(endpoints), addresses=addresses)
+        metrics = MetricsListener(ground.loop)
+        self._to_release.callback(metrics.close)
+        if self._config.metrics_listener is not None:
+            await metrics.bind(self._config.metrics_listener)
+        return _Bound(listeners=listeners, endpoints=tuple(endpoints), addresses=addresses, metrics=metrics)
 
     def _parts(self, ground: _Ground, opened: OpenedStore, logs: LogManager) -> Parts:
         configs = opened.metadata.image.broker_configs
@@ -423,6 +439,21 @@ class Broker:
         await running.member.close()
         await running.cleaner.stop()
         await running.ground.directory_threads.wait()
+
+
+def _answering(observed: Observed) -> Callable[[Question], Coroutine[Any, Any, Page]]:
+    """Pages of `metrics.listener`, which are imported with the first question."""
+    pages: Pages | None = None
+
+    async def answer(question: Question) -> Page:
+        nonlocal pages
+        if pages is None:
+            from moldau.broker.metrics.pages import Pages
+
+            pages = Pages(observed)
+        return await pages.answer(question)
+
+    return answer
 
 
 def _unlock(logs: LogManager) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from moldau.broker import state_changes
 from moldau.broker.admin_requests import AdminServing
-from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, leaders_are_alive, new_leaders
+from moldau.cluster.changes import CHANGES_PER_MULTI_MAX, Change, StateChange, leaders_are_alive, new_leaders
 from moldau.cluster.controller import reconcile, rewritten
 from moldau.cluster.elections import imbalanced
 from moldau.cluster.image import NO_LEADER, NO_TOPIC_ID, BrokerInfo, ClusterImage, TopicImage
@@ -46,6 +46,11 @@ class Controller:
         self._well = _Seen()
         self._hopeless: frozenset[str] = frozenset()
         self._admin = AdminServing(parts.metadata, parts.dynamic_config)
+        self.writes = 0
+        self.changes_written = 0
+        self.writing_s = 0.0
+        self.unclean_elections = 0
+        """Leaders that this controller chose though they were not in sync."""
         self._unwatch: Callable[[], None] | None = None
 
     @property
@@ -199,9 +204,13 @@ class Controller:
             log.info("leaders changed while they were being rebalanced; the rest is left for the next time")
 
     async def _write(self, image: ClusterImage, changes: Sequence[Change]) -> None:
-        metadata = self._parts.metadata
+        metadata, began = self._parts.metadata, self._loop.time()
         await metadata.write(changes, [metadata.controller_guard(), *leaders_are_alive(image, changes)])
+        self.writes += 1
+        self.changes_written += len(changes)
+        self.writing_s += self._loop.time() - began
         state_changes.decided(self._parts.broker_id, self._epoch, changes)
+        self.unclean_elections += sum(_is_unclean_election(image, change) for change in changes)
         log.info("%s", _summary(image, changes))
 
     def _is_unclean(self, topic: TopicImage) -> bool:
@@ -229,6 +238,13 @@ class _Seen:
         if image.topics is self._topics:
             return ()
         return [topic for name, topic in image.topics.items() if self._topics.get(name) is not topic]
+
+
+def _is_unclean_election(image: ClusterImage, change: Change) -> bool:
+    if not isinstance(change, StateChange) or change.state.leader == NO_LEADER:
+        return False
+    before = image.partition(change.topic, change.index)
+    return before is not None and bool(before.isr) and change.state.leader not in before.isr
 
 
 def _summary(image: ClusterImage, changes: Sequence[Change]) -> str:

@@ -110,6 +110,10 @@ class Coordinator(Generic[S]):
         """All shards of this broker; raises COORDINATOR_LOAD_IN_PROGRESS while one is loading."""
         return [_active(shard).shard for shard in self._shards.values() if shard.state is not State.FAILED]
 
+    def loaded_shards(self) -> list[S]:
+        """The shards of this broker that are loaded."""
+        return [each.shard for each in self._active_shards()]
+
     @property
     def has_topic(self) -> bool:
         """Whether the coordinator's topic exists."""
@@ -174,9 +178,7 @@ class Coordinator(Generic[S]):
             self._compare_counts(before, now)
             self._take_over(new)
         deleted = {
-            name: topic.topic_id
-            for name, topic in old.topics.items()
-            if name not in new.topics or new.topics[name].topic_id != topic.topic_id
+            name: topic.topic_id for name, topic in old.topics.items() if not topic.is_still(new.topics.get(name))
         }
         if deleted:
             for each in self._active_shards():
@@ -185,7 +187,7 @@ class Coordinator(Generic[S]):
     def _compare_counts(self, before: TopicImage | None, now: TopicImage | None) -> None:
         """Coordinate nothing more once the topic has got more partitions: most keys would belong to another one, where
         nothing is known of them. Kafka goes on with the old number, until some broker starts and takes the new one."""
-        if before is None or now is None or before.topic_id != now.topic_id:
+        if before is None or now is None or not before.is_still(now):
             self._count_changed = None
         elif len(before.partitions) != len(now.partitions):
             counts = f"{len(before.partitions)} to {len(now.partitions)} partitions"

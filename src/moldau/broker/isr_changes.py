@@ -14,6 +14,7 @@ from moldau.cluster.changes import StateChange
 from moldau.cluster.image import ClusterImage
 from moldau.cluster.metadata import Conflict
 from moldau.cluster.store import SessionLost, StoreUnavailable
+from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
 from moldau.replication.partition import Partition
 from moldau.requests.parts import Parts
@@ -37,6 +38,10 @@ class IsrProposals:
         self._retry: asyncio.TimerHandle | None = None
         self._is_connected = True
         self._closed = False
+        self.shrinks = 0
+        self.expansions = 0
+        self.failures = 0
+        """Proposals that the store did not take."""
 
     def propose(self, partition: Partition, isr: tuple[int, ...]) -> None:
         before = partition.in_sync_replicas
@@ -181,7 +186,11 @@ class IsrProposals:
         wished = {each: each.pending_isr for each in batch if self._is_current(each)}
         changes = [change for each, isr in wished.items() if (change := self._change(each, isr)) is not None]
         if changes:
+            sizes = {each.topic_partition: len(each.in_sync_replicas) for each in wished}
             await self._send(wished, changes, _joiners(wished))
+            shrinks = sum(len(each.state.isr) < sizes[TopicPartition(each.topic, each.index)] for each in changes)
+            self.shrinks += shrinks
+            self.expansions += len(changes) - shrinks
         for partition, isr in wished.items():
             self._answered(partition, isr)
 
@@ -222,6 +231,7 @@ class IsrProposals:
 
     async def _withdraw(self, partition: Partition) -> None:
         wished = partition.pending_isr
+        self.failures += 1
         if partition not in self._uncertain:
             partition.proposal_refused()
         else:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from moldau.broker.connection import Connection
-from moldau.broker.dispatch import Dispatcher
+from moldau.broker.dispatch import Dispatcher, Peer
 from moldau.broker.receive_buffers import ReceiveBuffers
 from moldau.core.broker_config import BrokerConfig, Listener
 from moldau.core.descriptors import shares
@@ -44,6 +44,10 @@ class Listeners:
 
     def __len__(self) -> int:
         return len(self._connections)
+
+    def peers(self) -> list[Peer]:
+        """Clients that are connected."""
+        return [connection.peer for connection in self._connections]
 
     async def bind(self, listener: Listener) -> int:
         """Take a port, without accepting yet; returns it, as the system chose it if the listener asked for port 0."""

@@ -9,22 +9,28 @@ import resource
 import signal
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from moldau.broker import state_changes
 from moldau.broker.broker import Broker
 from moldau.broker.ownership import put_back, renamed_in
 from moldau.broker.registration import BrokerStartError
+from moldau.core.arguments import Parser
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.config import ConfigError
 from moldau.core.properties import parse_properties
 from moldau.core.real_files import RealFiles
 from moldau.log.data_directory import DirectoryError
 
+if TYPE_CHECKING:
+    import subprocess
+
 log = logging.getLogger("moldau")
 
 USAGE_ERROR = 2
 FAILED = 1
 
+BROKERS_MAX = 100
 OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 WITHOUT_A_FILE = {
@@ -40,36 +46,48 @@ def main(argv: Sequence[str]) -> int:
     try:
         properties = chosen_properties(options)
         config, unknown = BrokerConfig.parse(properties)
-        if options.brokers < 1:
-            raise ConfigError("--brokers", "must be at least 1")
+        if not 1 <= options.brokers <= BROKERS_MAX:
+            raise ConfigError("--brokers", f"must be from 1 to {BROKERS_MAX}: each is a process")
         if not _offer_to_put_back(config.data_directories, options):
             return FAILED
         if options.brokers > 1 and options.state_change_log:
             raise ConfigError("--state-change-log", "is the file of one broker: start each by itself")
         if options.brokers > 1:
             return _supervise(options, properties)
+        if options.state_change_log:
+            state_changes.write_to(options.state_change_log)
     except DirectoryError as error:
         return _complain(str(error), FAILED)
-    except (ConfigError, OSError, ValueError) as error:
+    except OSError as error:
+        return _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), USAGE_ERROR)
+    except (ConfigError, ValueError) as error:
         return _complain(str(error), USAGE_ERROR)
     for name in unknown:
         log.warning("unknown property %s is ignored", name)
     warn_of_message_format(config)
-    if options.state_change_log:
-        state_changes.write_to(options.state_change_log)
     _raise_open_files_limit()
     try:
-        return _new_event_loop().run_until_complete(_serve(config, options.adopt))
+        return _new_event_loop().run_until_complete(_serve(config, options))
     except BrokerStartError as error:
         return _complain(str(error), FAILED)
 
 
+EXAMPLES = """examples:
+  moldau serve
+  moldau serve --port 9093 --data ./data
+  moldau serve server.properties --override num.partitions=6
+  moldau serve --brokers 3 --port 9092 --data ./cluster
+
+Without broker.id one broker gets the first free id from 1001 on, as in Kafka; those of --brokers N are 1 to N."""
+
+
 def argument_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="moldau serve",
         description="Run a broker.",
-        epilog="Without broker.id one broker gets the first free id from 1001 on, as in Kafka; "
-        "those of --brokers N are 1 to N.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("properties", nargs="?", help="a server.properties file with Kafka's own names")
     parser.add_argument("--port", type=int, help="listen on this port (default 9092, 0 for a free one)")
@@ -91,6 +109,10 @@ def argument_parser() -> argparse.ArgumentParser:
         "--state-change-log",
         metavar="FILE",
         help="append a line for every partition that changes its leader, as StateChangeLogMerger reads them",
+    )
+    parser.add_argument("--console", action="store_true", help="serve a web console beside it, at localhost:9480")
+    parser.add_argument(
+        "--console-port", metavar="PORT", type=int, help="the console's port (0 for a free one); the same as --console"
     )
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     return parser
@@ -158,7 +180,7 @@ def _supervise(options: argparse.Namespace, properties: dict[str, str]) -> int:
     plans = plan_brokers(options.brokers, properties, [*shared, "--log-level", options.log_level], files)
     locks = take_directories(options.brokers, properties, files)
     try:
-        return _new_event_loop().run_until_complete(supervise(plans))
+        return _new_event_loop().run_until_complete(supervise(plans, lambda at: start_console(options, at)))
     finally:
         for lock in locks:
             lock.release()
@@ -189,22 +211,38 @@ def _ask(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-async def _serve(config: BrokerConfig, may_adopt: bool) -> int:
+async def _serve(config: BrokerConfig, options: argparse.Namespace) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stop.set)
-    broker = Broker(config, may_adopt=may_adopt)
+    broker = Broker(config, may_adopt=options.adopt)
     loop.set_exception_handler(broker.unhandled)
     await broker.start()
     _collect_rarely()
     print(f"moldau: broker {broker.broker_id} is ready at {', '.join(broker.addresses)}", flush=True)  # noqa: T201  a promise
+    console = start_console(options, broker.addresses[0].rpartition("/")[2])
     waits = [asyncio.ensure_future(event.wait()) for event in (stop, broker.failed)]
     _, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in pending:
         wait.cancel()
+    if console is not None:
+        console.terminate()
     is_clean = await broker.stop()
     return os.EX_OK if stop.is_set() and is_clean else FAILED
+
+
+def start_console(options: argparse.Namespace, bootstrap: str) -> "subprocess.Popen[bytes] | None":
+    """Start the console in a process of its own, if it is asked for; it ends with this one, however that ends."""
+    if not options.console and options.console_port is None:
+        return None
+    import subprocess  # a broker without a console starts without it
+
+    from moldau.broker.supervisor import die_with_parent
+
+    command = [sys.executable, "-m", "moldau", "console", "--bootstrap-server", bootstrap]
+    port = [] if options.console_port is None else ["--port", str(options.console_port)]
+    return subprocess.Popen([*command, *port], stdin=subprocess.DEVNULL, preexec_fn=die_with_parent)
 
 
 def _complain(message: str, code: int) -> int:

@@ -25,6 +25,8 @@ from moldau.requests.parts import Parts
 from moldau.requests.policy import RequestPolicy
 from moldau.requests.producer_ids import ProducerIds
 from moldau.requests.recent_brokers import RecentBrokers
+from moldau.requests.telemetry import Telemetry
+from moldau.requests.topic_clients import TopicClients
 from moldau.requests.transaction_verification import TransactionVerifier
 from moldau.requests.transactions_access import TransactionsAccess
 
@@ -58,6 +60,8 @@ def make_parts(
         fetch_sessions=FetchSessions(config.int("max.incremental.fetch.session.cache.slots"), random, scheduler),
         recent_brokers=RecentBrokers(clock),
         producer_ids=ProducerIds(lambda: metadata.next_producer_id_block(broker_id)),
+        topic_clients=TopicClients(),
+        telemetry=Telemetry(lambda: random.randbytes(16)),
     )
 
 

@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from moldau.broker.ownership import brokers_in, check_cluster_directories, lock_cluster_directory
 from moldau.broker.store_choice import METADATA_FILE
@@ -34,6 +34,16 @@ LINE_BYTES_MAX = 1 << 20
 PR_SET_PDEATHSIG = 1
 
 
+class Ending(Protocol):
+    """A process that is ended with the brokers."""
+
+    def terminate(self) -> None: ...
+
+
+ConsoleStarter = Callable[[str], Ending | None]
+"""Starts the console, given the brokers' addresses; None where none is asked for."""
+
+
 class BrokerPlan(NamedTuple):
     """Arguments and address with which one of the brokers is started."""
 
@@ -42,18 +52,25 @@ class BrokerPlan(NamedTuple):
     address: str
 
 
-async def supervise(plans: Sequence[BrokerPlan]) -> int:
+async def supervise(plans: Sequence[BrokerPlan], start_console: ConsoleStarter) -> int:
     """Run the brokers of `plans` until SIGINT or SIGTERM; the exit code."""
     addresses = ",".join(plan.address for plan in plans)
+    consoles: list[Ending] = []
 
     def ready() -> None:
         sys.stdout.write(f"moldau: {len(plans)} brokers are ready at {addresses}\n")
         sys.stdout.flush()
+        console = start_console(addresses)
+        consoles.extend([] if console is None else [console])
 
     supervisor = Supervisor(plans, on_ready=ready)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signal_number, supervisor.stop)
-    return await supervisor.run()
+    try:
+        return await supervisor.run()
+    finally:
+        for console in consoles:
+            console.terminate()
 
 
 class Supervisor:
@@ -138,7 +155,7 @@ class _Child:
             stdout=asyncio.subprocess.PIPE,
             limit=LINE_BYTES_MAX,
             start_new_session=True,  # Ctrl-C of a terminal reaches us alone: we stop them in order
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
         if not self.is_wanted:
             self._process.terminate()
@@ -177,7 +194,7 @@ def _how(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Let the child end with its supervisor, if that is killed (Linux); called in the child."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -237,6 +254,10 @@ def _addresses(config: BrokerConfig, number: int, ports: "_FreePorts") -> dict[s
     addresses = {"listeners": ",".join(map(moved, config.listeners))}
     if config.is_explicit("advertised.listeners"):
         addresses["advertised.listeners"] = ",".join(map(moved, config.advertised_listeners))
+    metrics = config.metrics_listener
+    if metrics is not None:
+        port = metrics.port + number - 1 if metrics.port else ports.next(metrics.host)
+        addresses["metrics.listener"] = str(metrics._replace(port=port))
     return addresses
 
 

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping
 from moldau.core.broker_keys import BROKER_KEYS
 from moldau.core.config import ConfigError, ConfigKey, ConfigSource, ConfigType, UpdateMode, Value, parse_value
 from moldau.core.invariants import invariant
-from moldau.core.listeners import Listener, check_distinct, check_served, parse_listeners, parse_protocol_map
+from moldau.core.listeners import (
+    Address,
+    Listener,
+    check_distinct,
+    check_served,
+    parse_address,
+    parse_listeners,
+    parse_protocol_map,
+)
 from moldau.core.unserved import refuse_unserved
 
 __all__ = ["BROKER_KEYS", "BrokerConfig", "Listener", "base_name", "broker_key", "validate_dynamic"]
@@ -76,6 +84,12 @@ class BrokerConfig:
         check_distinct("listeners", self.listeners)
         check_served("listeners", self.listeners)
         self._check_advertised()
+        self._check_metrics_listener()
+
+    def _check_metrics_listener(self) -> None:
+        address = self.metrics_listener
+        if address is not None and address.port and address.port in {each.port for each in self.listeners}:
+            raise ConfigError("metrics.listener", f"port {address.port} is one of the listeners'")
 
     def _check_advertised(self) -> None:
         names = {listener.name for listener in self.listeners}
@@ -153,6 +167,11 @@ class BrokerConfig:
         if not listeners:
             raise ConfigError("listeners", "there is no listener for clients")
         return listeners
+
+    @property
+    def metrics_listener(self) -> Address | None:
+        """The address for metrics; None: they are not served."""
+        return parse_address("metrics.listener", self.string("metrics.listener"))
 
     @property
     def advertised_listeners(self) -> tuple[Listener, ...]:

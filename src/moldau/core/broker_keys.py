@@ -59,6 +59,8 @@ delete.records.purgatory.purge.interval.requests INT 1 - * | Accepted for compat
 loop.watchdog.enable BOOLEAN true - * \
 | Whether a thread watches the event loop and logs what held it for more than 50 ms. Moldau's own.
 loop.watchdog.interval.ms INT 50 - 1.. | How often it looks: by so much a stall may be told too short. Moldau's own.
+client.telemetry.enable BOOLEAN false - * \
+| Whether clients are asked for their metrics (KIP-714), which the broker shows at /clients. Moldau's own.
 telemetry.max.bytes INT 1048576 - 1.. | Largest metrics push of a client that is taken (KIP-714).
 """
 
@@ -218,6 +220,8 @@ zookeeper.set.acl BOOLEAN false - * | Whether nodes are created writable for bro
 initial.broker.registration.timeout.ms INT 60000 - 1.. | How long registering at the start may take.
 broker.heartbeat.interval.ms INT 2000 - 1.. | How often a broker shows that it lives.
 broker.session.timeout.ms INT 9000 - 1.. | Silence after which a broker that hangs is given up.
+metrics.listener STRING 127.0.0.1:9404 - * \
+| Where HTTP serves /metrics, /clients, /healthz and /readyz: host:port, or nothing. Moldau's own.
 metric.reporters LIST "" c * | Accepted for compatibility: metrics are served for Prometheus.
 metrics.num.samples INT 2 - 1.. | Windows that a rate is averaged over.
 metrics.sample.window.ms LONG 30000 - 1.. | Length of such a window.

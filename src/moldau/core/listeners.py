@@ -24,6 +24,30 @@ class Listener(NamedTuple):
         return f"{self.name}://{host}:{self.port}"
 
 
+class Address(NamedTuple):
+    """A host, "" for every interface, and a port, 0 for any free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def to_bind(self) -> tuple[str | None, int]:
+        """Arguments of `create_server`."""
+        return self.host or None, self.port
+
+
+def parse_address(prop: str, text: str) -> Address | None:
+    """The `host:port` that property `prop` names, None if it names nothing; raises ConfigError."""
+    if not text:
+        return None
+    match = _ADDRESS.fullmatch(f"X://{text}")
+    if not match or int(match[4]) > 65535:
+        raise ConfigError(prop, f"{text!r} is not an address like host:port")
+    return Address(match[2] or match[3] or "", int(match[4]))
+
+
 def parse_listeners(prop: str, addresses: Iterable[str], protocols: Mapping[str, str]) -> tuple[Listener, ...]:
     """The listeners that property `prop` names; raises ConfigError. `protocols`: security protocol by name."""
     return tuple(_parse_listener(prop, address, protocols) for address in addresses)

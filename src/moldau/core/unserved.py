@@ -65,7 +65,6 @@ _HARMLESS = {
     "brokers negotiate": "inter.broker.protocol.version",
     "a commit always waits for all in-sync replicas": "offsets.topic.required.acks",
     "clients see what is served in ApiVersions": "group.coordinator.rebalance.protocols",
-    "of pushed metrics, a request that is not served": "telemetry.max.bytes",
     "of moves between data directories, a request that is not served": """
         num.replica.alter.log.dirs.threads replica.alter.log.dirs.io.max.bytes.per.second
         alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds

@@ -152,6 +152,7 @@ class _Writing:
         services, version, acks = self.context.services, self.context.api_version, self._request.acks
         replicas, now_ms = services.replicas, services.clock.now_ms()
         guards, refusals = self._verdicts
+        written = len(self._written.partitions)
         name = topic.name if version < PRODUCE_BY_TOPIC_ID else replicas.name_of(topic.topic_id)
         is_allowed = name is None or self.context.may(WRITE, TOPIC, name)
         for data in topic.partition_data:
@@ -177,6 +178,8 @@ class _Writing:
             else:
                 self._note(partition, appended)
                 results.append(accepted(data.index, appended, partition.log.log_start_offset))
+        if name is not None and len(self._written.partitions) > written:
+            services.topic_clients.wrote(name, self.context.client_id, self.context.client_host)
 
     def _note(self, partition: Partition, appended: AppendResult) -> None:
         self._written.partitions.append(partition)

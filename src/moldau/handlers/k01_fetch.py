@@ -322,7 +322,10 @@ class _Fetch:
         """Whether the consumer may read a topic: asked once, also if it waits."""
         is_allowed = self._allowed.get(topic)
         if is_allowed is None:
-            is_allowed = self._allowed[topic] = self._context.may(READ, TOPIC, topic)
+            context = self._context
+            is_allowed = self._allowed[topic] = context.may(READ, TOPIC, topic)
+            if is_allowed:
+                context.services.topic_clients.read(topic, context.client_id, context.client_host)
         return is_allowed
 
     def _read_log(self, partition: Replica, wanted: Wanted, max_bytes: int, min_one_batch: bool) -> PartitionData:

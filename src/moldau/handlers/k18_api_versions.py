@@ -1,6 +1,7 @@
 """ApiVersions, versions 0 to 4.
 
-Lists the API keys that have a handler, with the versions of their tables. A newer version of this request than we
+Lists the API keys that have a handler, with the versions of their tables; those of client telemetry (KIP-714) only with
+`client.telemetry.enable`. A newer version of this request than we
 know never comes here: the dispatcher answers it with version 0 and UNSUPPORTED_VERSION (KIP-511).
 
 - 3+: features (KIP-584): the levels that this broker supports, and those at which the cluster works, with their epoch.
@@ -31,7 +32,7 @@ CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     if context.api_version >= API_VERSIONS_NAMES_CLIENT and not _names_a_client(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    answer = api_versions_answer()
+    answer = api_versions_answer(with_telemetry=context.services.config.bool("client.telemetry.enable"))
     if context.api_version < API_VERSIONS_NAMES_CLIENT:
         return answer
     image = context.services.metadata.image

@@ -1,13 +1,13 @@
 """DescribeConfigs, versions 0 to 4 (KIP-133).
 
 Properties of topics, of this broker, of all brokers (the broker named ""), of groups (KIP-848, whether they exist or
-not), and of this broker's loggers (KIP-412), with where each value comes from. `configuration_keys` null or
-empty asks for all. Secrets are never told.
+not), of subscriptions to client metrics (KIP-714, likewise), and of this broker's loggers (KIP-412), with where each
+value comes from. `configuration_keys` null or empty asks for all. Secrets are never told.
 
 - 0: only whether a value is the default. 1+: its source, and synonyms on request (KIP-226).
 - 3+: type, and documentation on request (KIP-569).
 
-Gaps: client metrics have no configuration yet: INVALID_REQUEST; of groups, only `consumer.*`.
+Gaps: of groups, only `consumer.*`.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,8 @@
 """IncrementalAlterConfigs, versions 0 to 1 (KIP-339).
 
 Sets, deletes, appends to and subtracts from single properties of topics, of this broker, of all brokers (the broker
-named ""), of groups (KIP-848) and of this broker's loggers (KIP-412); the others stay. Takes effect before the answer.
+named ""), of groups (KIP-848), of subscriptions to client metrics (KIP-714) and of this broker's loggers (KIP-412);
+the others stay. Takes effect before the answer.
 
 - Append and subtract are for lists and start from the value in force; an item is never there twice. For any other
   property INVALID_CONFIG.
@@ -11,7 +12,7 @@ named ""), of groups (KIP-848) and of this broker's loggers (KIP-412); the other
   them Kafka's codes.
 - To delete what is not set is no error. `validate_only` checks and changes nothing.
 
-Gaps: client metrics have no configuration yet: INVALID_REQUEST; of groups, only `consumer.*`. Kafka appends to a
+Gaps: of groups, only `consumer.*`. Kafka appends to a
 property's default, not to what the broker has set for it.
 """
 
@@ -19,6 +20,7 @@ from enum import IntEnum
 from functools import partial
 
 from moldau.core.broker_config import broker_key
+from moldau.core.client_metrics_config import CLIENT_METRICS_KEYS
 from moldau.core.config import ConfigKey, ConfigType, parse_list, render_value
 from moldau.core.topic_config import TOPIC_KEYS, effective_value
 from moldau.protocol.errors import ApiError, ErrorCode
@@ -99,11 +101,14 @@ def _changed(asked: AlterConfigsResource, services: Services, old: Configs) -> C
 
 def _changed_list(config: AlterableConfig, type_: int, services: Services, old: Configs) -> str:
     is_topic = type_ == ResourceType.TOPIC
-    key = TOPIC_KEYS.get(config.name) if is_topic else broker_key(config.name)
+    is_subscription = type_ == ResourceType.CLIENT_METRICS
+    keys = CLIENT_METRICS_KEYS if is_subscription else TOPIC_KEYS
+    key = keys.get(config.name) if is_topic or is_subscription else broker_key(config.name)
     if key is None or key.type is not ConfigType.LIST:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"{config.name}: is not a list that could be changed item by item")
     own = old.get(config.name)
-    items = parse_list(_text_in_force(key, is_topic, services) if own is None else own)
+    text = "" if is_subscription else _text_in_force(key, is_topic, services)
+    items = parse_list(text if own is None else own)
     changed = parse_list(config.value or "")
     if config.config_operation == Operation.APPEND:
         return ",".join(dict.fromkeys((*items, *changed)))

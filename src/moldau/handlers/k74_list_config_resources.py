@@ -1,10 +1,9 @@
 """ListConfigResources, versions 0 to 1.
 
-What has a configuration that can be described. Version 0 is ListClientMetricsResources (KIP-714) and finds none: there
-are no client metrics subscriptions yet.
+What has a configuration that can be described. Version 0 is ListClientMetricsResources (KIP-714).
 
-- 1+: topics, brokers, brokers' loggers, and groups that have set something, by type, all of them if no type is asked
-  for (KIP-1142). A type that nobody knows is UNSUPPORTED_VERSION.
+- 1+: topics, brokers, brokers' loggers, and subscriptions to client metrics and groups that have set something, by
+  type, all of them if no type is asked for (KIP-1142). A type that nobody knows is UNSUPPORTED_VERSION.
 """
 
 from collections.abc import Iterable
@@ -26,9 +25,9 @@ LIST_OTHER_THAN_CLIENT_METRICS = 1  # KIP-1142
 def handle(request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
     if not context.may(DESCRIBE_CONFIGS, CLUSTER):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    if context.api_version < LIST_OTHER_THAN_CLIENT_METRICS:
-        return ListConfigResourcesResponse()
     types = set(request.resource_types) or set(ResourceType)
+    if context.api_version < LIST_OTHER_THAN_CLIENT_METRICS:
+        types = {ResourceType.CLIENT_METRICS}
     if not types <= set(ResourceType):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     image = context.services.metadata.image
@@ -48,4 +47,4 @@ def _names(type_: ResourceType, image: ClusterImage) -> Iterable[str]:
         return map(str, image.brokers)
     if type_ is ResourceType.GROUP:
         return image.group_configs
-    return ()
+    return image.client_metrics

@@ -91,6 +91,8 @@ NEEDED: Final[dict[int, tuple[tuple[Operation, Resource], ...]]] = {
     66: ((DESCRIBE, TRANSACTIONAL_ID),),
     68: ((READ, GROUP), (DESCRIBE, TOPIC)),
     69: ((DESCRIBE, GROUP), (DESCRIBE, TOPIC)),
+    71: (),
+    72: (),
     74: ((DESCRIBE_CONFIGS, CLUSTER),),
     75: ((DESCRIBE, TOPIC),),
 }

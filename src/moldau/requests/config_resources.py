@@ -1,4 +1,4 @@
-"""Resources with a configuration: topics, brokers, brokers' loggers and groups; see keys 32, 33 and 44.
+"""Resources with a configuration: topics, brokers, brokers' loggers, groups and client metrics; see keys 32, 33, 44.
 
 A change is a function from the old properties to the new ones, so that it can be tried (`validate_only`), and be made
 again when somebody else changed the same resource first. All of the outcome is checked, not only what is new in it.
@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from moldau.cluster.config_checks import check_broker_configs, check_topic_configs
 from moldau.cluster.topic_names import validate_topic_name
+from moldau.core.client_metrics_config import client_metrics_entries
 from moldau.core.config import ConfigEntry, ConfigError
 from moldau.core.config_entries import broker_entries, default_broker_entries, group_entries, topic_entries
 from moldau.core.group_config import validate_group
@@ -18,6 +19,7 @@ from moldau.requests import broker_loggers
 from moldau.requests.authorization import CLUSTER, GROUP, THE_CLUSTER, TOPIC, Operation
 from moldau.requests.context import RequestContext, Services
 from moldau.requests.duplicates import repeated_in_turns
+from moldau.requests.telemetry import check_subscription
 from moldau.requests.turns import Turns
 
 Configs = Mapping[str, str]
@@ -70,6 +72,8 @@ def describe(type_: int, name: str, services: Services) -> Iterator[ConfigEntry]
         return broker_loggers.entries()
     if type_ == ResourceType.GROUP:
         return group_entries(services.config, _group_configs(name, services))
+    if type_ == ResourceType.CLIENT_METRICS:
+        return client_metrics_entries(_client_metrics(name, services))
     raise unknown_type(type_)
 
 
@@ -112,13 +116,15 @@ async def alter_each(
 
 
 async def alter(type_: int, name: str, change: Change, services: Services, *, validate_only: bool) -> None:
-    """Change a topic's, broker's or group's own properties; raises ApiError."""
+    """Change a topic's, broker's, group's or subscription's own properties; raises ApiError."""
     if type_ == ResourceType.TOPIC:
         await _alter_topic(name, change, services, validate_only)
     elif type_ == ResourceType.BROKER:
         await _alter_broker(name, change, services, validate_only)
     elif type_ == ResourceType.GROUP:
         await _alter_group(name, change, services, validate_only)
+    elif type_ == ResourceType.CLIENT_METRICS:
+        await _alter_client_metrics(name, change, services, validate_only)
     else:
         raise unknown_type(type_)
 
@@ -165,6 +171,24 @@ def _group_configs(name: str, services: Services) -> Configs:
     if name == "":
         raise ApiError(ErrorCode.INVALID_REQUEST, "there is no configuration of all groups: set the broker's defaults")
     return services.metadata.image.group_configs.get(name, {})
+
+
+async def _alter_client_metrics(name: str, change: Change, services: Services, validate_only: bool) -> None:
+    def checked(old: Configs) -> Configs:
+        new = change(old)
+        check_subscription(name, new, services.metadata.image.client_metrics)
+        return new
+
+    checked(_client_metrics(name, services))
+    if not validate_only:
+        await services.metadata.alter_client_metrics(name, checked)
+
+
+def _client_metrics(name: str, services: Services) -> Configs:
+    """A subscription is there when something of it is set."""
+    if name == "":
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a subscription to client metrics has a name")
+    return services.metadata.image.client_metrics.get(name, {})
 
 
 def _check_fixed(old: Configs, new: Configs) -> None:
