@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from moldau.cli.common import ToolError
-from moldau.cli.produce import InputRecord, LineReader
+from moldau.cli.line_reader import BadLine, LineReader
+from moldau.cli.record_json import InputRecord
 from tests.cli.conftest import Ended, Tool
 
 WAIT = ("--timeout-ms", "10000")
@@ -120,11 +120,11 @@ def test_wrong_usage_exits_with_two(run_tool: Callable[[list[str], bytes], Ended
     ],
 )
 def test_a_line_is_split_at_the_first_separator(line: bytes, record: InputRecord) -> None:
-    assert LineReader({"parse.key": "true", "null.marker": "-"}).record(line, 1) == record
+    assert LineReader({"parse.key": "true", "null.marker": "-"}).record(line) == record
 
 
 def test_errors_in_lines_can_be_ignored() -> None:
     reader = LineReader({"parse.key": "true", "ignore.error": "true"})
-    assert reader.record(b"no key", 1) == InputRecord(None, b"no key", [])
-    with pytest.raises(ToolError, match=r"line 3 has no key\.separator"):
-        LineReader({"parse.key": "true"}).record(b"no key", 3)
+    assert reader.record(b"no key") == InputRecord(None, b"no key", [])
+    with pytest.raises(BadLine, match=r"no key\.separator '\\t' in it: 'no key'"):
+        LineReader({"parse.key": "true"}).record(b"no key")

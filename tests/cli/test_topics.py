@@ -1,10 +1,24 @@
-"""`moldau topics`."""
+"""`moldau topics`, on Apache Kafka 4.3.1 as well as on a broker of ours."""
 
+import io
+import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from moldau.__main__ import main
 from tests.cli.conftest import Ended, Tool
+
+
+@pytest.fixture
+def tool(either_tool: Tool) -> Tool:
+    return either_tool
+
+
+def asked(tool: Tool, *arguments: str) -> Any:
+    """What an action prints for programs."""
+    return json.loads(tool.ok("topics", *arguments, "--json"))
 
 
 def test_a_created_topic_is_listed_and_described(tool: Tool, topic: str) -> None:
@@ -47,7 +61,7 @@ def test_creating_twice_is_an_error_unless_told_otherwise(tool: Tool, topic: str
 
 @pytest.mark.parametrize("action", ["delete", "describe", "alter"])
 def test_a_missing_topic_is_an_error_unless_told_otherwise(tool: Tool, topic: str, action: str) -> None:
-    arguments = ("topics", f"--{action}", "--topic", topic, "--partitions", "2")
+    arguments = ("topics", f"--{action}", "--topic", topic, *(["--partitions", "2"] if action == "alter" else []))
     assert "does not exist" in tool.error(*arguments)
     assert tool.ok(*arguments, "--if-exists") == ""
 
@@ -72,10 +86,23 @@ def test_only_partitions_in_trouble_are_shown_when_asked(tool: Tool, topic: str)
     assert tool.ok("topics", "describe", topic, "--unavailable-partitions") == ""
 
 
+def test_partitions_are_chosen_by_their_in_sync_replicas_and_topics_by_their_id(tool: Tool, topic: str) -> None:
+    tool.ok("topics", "create", topic, "--partitions", "1")
+    assert "Partition: 0" in tool.ok("topics", "--describe", "--topic", topic, "--at-min-isr-partitions")
+    assert tool.ok("topics", "--describe", "--topic", topic, "--under-min-isr-partitions") == ""
+    (told,) = asked(tool, "describe", topic, "--at-min-isr-partitions")
+    assert asked(tool, "describe", "--topic-id", told["topicId"])[0]["topic"] == topic
+    assert "no topic with the id" in tool.error("topics", "--describe", "--topic-id", "AAAA")
+
+
 def test_bad_names_and_settings_are_refused_with_the_brokers_words(tool: Tool, topic: str) -> None:
     assert "a b" in tool.error("topics", "create", "a b")
     assert "no.such.setting" in tool.error("topics", "create", topic, "--config", "no.such.setting=1")
     assert "name=value" in tool.error("topics", "create", topic, "--config", "retention.ms")
+    for assignment in ("", "1,", "0:x", "-1", "99999999999999999999"):
+        assert "0:1,1:2" in tool.error("topics", "create", topic, f"--replica-assignment={assignment}")
+    tool.ok("topics", "create", topic)
+    assert "--delete-config is empty" in tool.error("topics", "alter", topic, "--delete-config", "")
 
 
 def test_without_a_broker_the_error_says_what_to_do(run_tool: Callable[[list[str], bytes], Ended]) -> None:
@@ -114,7 +141,8 @@ def test_a_number_that_cannot_be_is_refused_before_the_broker_is_asked(
         [],
         ["--create"],
         ["--create", "--list"],
-        ["--alter", "--topic", "x"],
+        ["list", "--create", "--topic", "x", "--list"],
+        ["delete", "x", "--partitions", "2"],
         ["create"],
         ["make", "x"],
         ["create", "x", "y"],
@@ -124,3 +152,94 @@ def test_wrong_usage_exits_with_two(run_tool: Callable[[list[str], bytes], Ended
     with pytest.raises(SystemExit) as ended:
         run_tool(["topics", *arguments], b"")
     assert ended.value.code == 2
+
+
+def test_alter_without_a_change_says_what_there_is_to_say(tool: Tool, topic: str) -> None:
+    assert "--partitions" in tool.error("topics", "--alter", "--topic", topic)
+
+
+def test_programs_get_json(tool: Tool, topic: str) -> None:
+    assert asked(tool, "create", topic, "--partitions", "2", "--config", "retention.ms=60000")["created"]
+    assert topic in asked(tool, "list")
+    (told,) = asked(tool, "describe", topic)
+    assert (told["topic"], told["internal"], told["configs"]["retention.ms"]) == (topic, False, "60000")
+    assert [(each["partition"], len(each["replicas"])) for each in told["partitions"]] == [(0, 1), (1, 1)]
+    assert asked(tool, "describe", topic, "--under-replicated-partitions") == []
+    assert asked(tool, "delete", topic) == [{"topic": topic, "deleted": True}]
+
+
+def test_a_dry_run_changes_nothing_and_finds_mistakes(tool: Tool, topic: str) -> None:
+    assert "can be created" in tool.ok("topics", "create", topic, "--dry-run")
+    assert topic not in asked(tool, "list")
+    assert "no.such.setting" in tool.error("topics", "create", topic, "--dry-run", "--config", "no.such.setting=1")
+    tool.ok("topics", "create", topic, "--partitions", "1")
+    assert "can be altered" in tool.ok("topics", "alter", topic, "--partitions", "5", "--dry-run")
+    assert tool.ok("topics", "add-partitions", topic, "--dry-run") == f"Topic {topic} can have 2 partitions.\n"
+    assert tool.ok("topics", "delete", topic, "--dry-run") == f"Would delete topic {topic}.\n"
+    assert len(asked(tool, "describe", topic)[0]["partitions"]) == 1
+
+
+def test_partitions_are_added_to_those_that_there_are(tool: Tool, topic: str) -> None:
+    tool.ok("topics", "create", topic, "--partitions", "2")
+    assert tool.ok("topics", "add-partitions", topic, "--count", "3") == f"Topic {topic} has 5 partitions.\n"
+    assert "PartitionCount: 5" in tool.ok("topics", "describe", topic)
+
+
+def test_settings_are_altered_and_given_their_default_again(tool: Tool, topic: str) -> None:
+    tool.ok("topics", "create", topic, "--config", "segment.ms=70000")
+    tool.ok("topics", "alter", topic, "--config", "retention.ms=60000", "--delete-config", "segment.ms")
+    configs = asked(tool, "describe", topic)[0]["configs"]
+    assert configs["retention.ms"] == "60000"
+    assert "segment.ms" not in configs
+
+
+def test_a_name_that_is_an_action_is_still_a_name(tool: Tool) -> None:
+    tool.ok("topics", "--create", "--topic", "list", "--if-not-exists")
+    assert tool.ok("topics", "--topic", "list", "describe").startswith("Topic: list\t")
+    assert tool.ok("topics", "delete", "list") == "Deleted topic list.\n"
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("answer", "is_left"), [("n\n", True), ("", True), ("y\n", False)])
+def test_people_are_asked_before_a_topic_is_deleted(
+    either_bootstrap: str,
+    tool: Tool,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+    answer: str,
+    is_left: bool,
+) -> None:
+    tool.ok("topics", "create", topic)
+    with monkeypatch.context() as patched:
+        errors = Terminal()
+        patched.setattr("sys.stdin", Terminal(answer))
+        patched.setattr("sys.stderr", errors)
+        code = main(["topics", "delete", topic, "--bootstrap-server", either_bootstrap])
+    capsysbinary.readouterr()
+    assert f"Delete topic {topic} with all records? [y/N]" in errors.getvalue()
+    assert (code == 1, topic in asked(tool, "list")) == (is_left, is_left)
+
+
+def test_yes_asks_nothing(either_bootstrap: str, tool: Tool, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool.ok("topics", "create", topic)
+    with monkeypatch.context() as patched:
+        errors = Terminal()
+        patched.setattr("sys.stdin", Terminal("n\n"))
+        patched.setattr("sys.stderr", errors)
+        assert main(["topics", "delete", topic, "--yes", "--bootstrap-server", either_bootstrap]) == 0
+    assert errors.getvalue() == ""
+
+
+@pytest.mark.parametrize("action", ["list", "create", "describe", "alter", "add-partitions", "delete"])
+def test_every_action_has_help_with_examples(capsys: pytest.CaptureFixture[str], action: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["topics", action, "--help"])
+    assert ended.value.code == 0
+    assert f"examples:\n  moldau topics {action}" in capsys.readouterr().out

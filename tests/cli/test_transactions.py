@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from moldau.cli import transactions
 from tests.cli.conftest import Ended, Tool
@@ -43,7 +44,8 @@ def at_work(bootstrap: str, topic: str) -> Iterator[Producer]:
         producer.produce(topic, b"x", partition=0)
     assert producer.flush(TIMEOUT_S) == 0
     yield producer
-    producer.abort_transaction(TIMEOUT_S)
+    with suppress(KafkaException):  # shut out by a test
+        producer.abort_transaction(TIMEOUT_S)
 
 
 def asked(tool: Tool, action: str, *arguments: object) -> Any:
@@ -120,7 +122,7 @@ def test_it_is_told_who_holds_readers_up_and_since_when(tool: Tool, topic: str, 
     at_work.commit_transaction(TIMEOUT_S)
     at_work.begin_transaction()
     free = "last stable offset 3, high watermark 3. No transaction holds readers up."
-    until(lambda: free in tool.ok("transactions", "describe-producers", *at(topic)))
+    until(lambda: f"{topic}-0: {free}" in tool.ok("transactions", "describe-producers", *at(topic)).splitlines())
 
 
 def test_a_partition_without_producers_says_so(tool: Tool, topic: str) -> None:
@@ -144,7 +146,8 @@ def test_a_hanging_transaction_is_found_and_aborted(tool: Tool, bootstrap: str, 
     assert hanging(tool, "--topic", topic, "--max-transaction-timeout", 61) == []
     assert hanging(tool, "--topic", topic, "--max-transaction-timeout", -1) == [(topic, 0, 2), (topic, 1, 0)]
     words = tool.ok("transactions", "find-hanging", "--topic", topic)
-    command = words.splitlines()[-1].partition("moldau transactions ")[2]
+    begin, _, command = words.splitlines()[-1].partition("moldau transactions ")
+    assert begin == "To end the first of them: "
     assert command == f"abort --topic {topic} --partition 0 --start-offset 2"
 
     at_work.commit_transaction(TIMEOUT_S)
@@ -185,6 +188,16 @@ def test_a_transaction_that_is_at_work_is_aborted_by_force_alone(tool: Tool, top
     tool.ok(*where, "--force")
     assert asked(tool, "producers", *at(topic))["lastStableOffset"] == 3
     assert at_work is not None
+
+
+def test_a_transactional_id_is_terminated_and_its_producer_shut_out(tool: Tool, topic: str, at_work: Producer) -> None:
+    assert asked(tool, "terminate", "--transactional-id", topic) == {"transactionalId": topic, "terminated": True}
+    until(lambda: bool(asked(tool, "producers", *at(topic))["lastStableOffset"] == 3))
+    assert asked(tool, "producers", *at(topic))["blockedBy"] is None
+    with pytest.raises(KafkaException, match="fenced"):
+        at_work.commit_transaction(TIMEOUT_S)
+    assert "has nothing open" in tool.ok("transactions", "forceTerminateTransaction", "--transactional-id", topic)
+    assert "TRANSACTIONAL_ID_NOT_FOUND" in tool.error("transactions", "terminate", "--transactional-id", "nobody")
 
 
 # bad input

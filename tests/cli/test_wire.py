@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.cli.common import ToolError
+from moldau.cli.failures import ToolError
 from moldau.cli.wire import Address, WireCluster, WireConnection
 from moldau.protocol.messages.k52_vote import VoteRequest, VoteResponse
 from moldau.protocol.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -80,9 +80,9 @@ def test_what_is_no_broker_is_said_in_words(data: bytes, reason: str) -> None:
 
 def test_a_secure_listener_is_refused_with_a_way_out(tool: Tool, tmp_path: Path) -> None:
     settings = tmp_path / "client.properties"
-    settings.write_text("security.protocol=SASL_SSL\n")
+    settings.write_text("security.protocol=QUIC\n")
     for arguments in (("list", "--command-config", str(settings)), ("--command-config", str(settings), "list")):
-        assert "security.protocol SASL_SSL is not spoken here" in tool.error("transactions", *arguments)
+        assert "security.protocol QUIC is not spoken here" in tool.error("transactions", *arguments)
 
 
 def test_an_action_is_needed(tool: Tool, capsysbinary: pytest.CaptureFixture[bytes]) -> None:

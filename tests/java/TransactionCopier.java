@@ -22,6 +22,7 @@ import org.apache.kafka.common.errors.InvalidProducerEpochException;
 import org.apache.kafka.common.errors.OutOfOrderSequenceException;
 import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.errors.TimeoutException;
+import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
@@ -122,6 +123,9 @@ public final class TransactionCopier {
                 | FencedInstanceIdException | TimeoutException fatal) {
             throw fatal;
         } catch (KafkaException abortable) {
+            if (isReplaced(abortable)) {
+                throw new ProducerFencedException(abortable.getMessage());
+            }
             say("aborts " + abortable);
             isDoomed = true;
         }
@@ -133,6 +137,11 @@ public final class TransactionCopier {
             say("committed " + number + " " + read.count());
         }
         begun = 0;
+    }
+
+    /** Whether a later process of the transactional id has another producer id: it began when the epochs were used up. */
+    private static boolean isReplaced(KafkaException failure) {
+        return String.valueOf(failure.getMessage()).contains(Errors.INVALID_PRODUCER_ID_MAPPING.message());
     }
 
     private void write(ConsumerRecords<byte[], byte[]> read, boolean isDoomed) {

@@ -4,7 +4,8 @@ import time
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from moldau.cli.common import REQUEST_TIMEOUT_S, ToolError, describe
+from moldau.cli.common import REQUEST_TIMEOUT_S, describe
+from moldau.cli.failures import ToolError
 
 CREATION_TIMEOUT_S = 10.0
 RETRY_S = 0.05

@@ -1,13 +1,13 @@
 """Questions about transactions that a cluster answers on the wire (KIP-664): what coordinators know of them, and what
 the leaders of partitions do."""
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from moldau.cli.common import REQUEST_TIMEOUT_S, ToolError
-from moldau.cli.wire import WireCluster, WireConnection, error_name
+from moldau.cli.failures import ToolError
+from moldau.cli.refusals import Refused, patiently
+from moldau.cli.wire import WireCluster, WireConnection
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
@@ -16,6 +16,7 @@ from moldau.protocol.messages.k02_list_offsets import (
     ListOffsetsTopic,
 )
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from moldau.protocol.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from moldau.protocol.messages.k27_write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -34,7 +35,6 @@ from moldau.protocol.messages.k65_describe_transactions import (
 )
 from moldau.protocol.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
-T = TypeVar("T")
 Partition = tuple[str, int]
 
 TRANSACTION_KEY = 1
@@ -43,35 +43,7 @@ LIST_TRANSACTIONS_FILTERS_DURATION = 1  # KIP-994
 LIST_TRANSACTIONS_FILTERS_PATTERN = 2  # KIP-1152
 LATEST = -1
 READ_UNCOMMITTED = 0
-RETRY_S = 0.1
 IS_OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
-
-_PASSING = {
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.LEADER_NOT_AVAILABLE,
-}
-_ADVICE = {
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "you need the right to alter the cluster",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "you need the right to read the topic",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "you need the right to describe the transactional id",
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`moldau transactions list` shows the ids that there are",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`moldau topics --describe` shows the partitions that there are",
-    ErrorCode.INVALID_PRODUCER_EPOCH: "the producer has gone on since: look again with `moldau transactions producers`",
-    ErrorCode.TRANSACTION_COORDINATOR_FENCED: "a later coordinator has written there: give its --coordinator-epoch",
-    ErrorCode.INVALID_REGULAR_EXPRESSION: "the pattern is no regular expression of RE2",
-}
-
-
-class Refused(ToolError):
-    """A broker's error code, in words."""
-
-    def __init__(self, what: str, code: int) -> None:
-        advice = _ADVICE.get(ErrorCode(code)) if code in (*ErrorCode,) else None
-        super().__init__(f"{what}: {error_name(code)}" + (f" ({advice})" if advice else ""))
-        self.code = code
 
 
 class Listed(NamedTuple):
@@ -117,18 +89,6 @@ class Marker(NamedTuple):
     coordinator_epoch: int
 
 
-def patiently(ask: Callable[[], T], timeout_s: float = REQUEST_TIMEOUT_S) -> T:
-    """The answer, once what passes by itself has passed: a coordinator that loads, a leader that moves."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            return ask()
-        except Refused as error:
-            if error.code not in _PASSING or time.monotonic() > deadline:
-                raise
-        time.sleep(RETRY_S)
-
-
 def list_transactions(cluster: WireCluster, filters: Filters = EVERYTHING) -> list[Listed]:
     """Transactional ids of all coordinators, by name."""
     asked = (partial(_listed, cluster, broker, filters) for broker in cluster.brokers())
@@ -170,6 +130,20 @@ def _check_filters(connection: WireConnection, filters: Filters) -> None:
 def describe_transaction(cluster: WireCluster, transactional_id: str) -> Transaction:
     """The transaction, as the id's coordinator knows it; raises Refused where the coordinator does not know the id."""
     return patiently(lambda: _described(cluster, transactional_id))
+
+
+def terminate(cluster: WireCluster, transactional_id: str) -> None:
+    """Abort what a transactional id has open, and shut its producer out, by taking the id for a moment (KIP-98)."""
+    timeout_ms = describe_transaction(cluster, transactional_id).timeout_ms
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+
+    def ask() -> None:
+        coordinator = cluster.broker(_coordinator(cluster, transactional_id))
+        code = coordinator.request(request, InitProducerIdResponse).error_code
+        if code != ErrorCode.NONE:
+            raise Refused(f"transactional id {transactional_id!r} is not taken", code)
+
+    patiently(ask)
 
 
 def _described(cluster: WireCluster, transactional_id: str) -> Transaction:

@@ -5,15 +5,16 @@ for transactions that are open in a partition and that no coordinator will end; 
 """
 
 import argparse
-import json
 import math
-import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from moldau.cli.common import ToolError, client_properties, parser, run, whole
+from moldau.cli.actions import Action, Command, Work
+from moldau.cli.common import whole
+from moldau.cli.failures import ToolError
+from moldau.cli.output import confirm, say, show_json
 from moldau.cli.transaction_queries import (
     READ_UNCOMMITTED,
     Filters,
@@ -27,10 +28,12 @@ from moldau.cli.transaction_queries import (
     list_transactions,
     producers_of,
     producers_on,
+    terminate,
     transactions_by_producer,
     write_abort_marker,
 )
 from moldau.cli.wire import WireCluster
+from moldau.cli.wire_places import wire_cluster
 from moldau.protocol.fetch_values import READ_COMMITTED
 from moldau.protocol.messages.k61_describe_producers import ProducerState
 
@@ -63,47 +66,32 @@ class Open(NamedTuple):
 
 
 def main(argv: Sequence[str]) -> int:
-    """The exit code."""
-    options = _parser().parse_args(argv)
-    return run(lambda: _run(options))
-
-
-def _run(options: argparse.Namespace) -> int:
-    protocol = client_properties(options).get("security.protocol", "PLAINTEXT")
-    if protocol.upper() != "PLAINTEXT":
-        raise ToolError(f"security.protocol {protocol} is not spoken here: name a plain listener, or use Kafka's tool")
-    with WireCluster(options.bootstrap_server) as cluster:
-        options.work(cluster, options)
-    return 0
+    """Run the command; returns the exit code."""
+    return COMMAND.run(argv)
 
 
 # --- options ---
 
 
-def _parser() -> argparse.ArgumentParser:
-    made = parser("transactions", "Look at transactions, and end those that hang.")
-    made.add_argument("--command-config", dest="client_config", metavar="FILE", help="client properties, from a file")
-    actions = made.add_subparsers(required=True, metavar="ACTION")
-    _list_options(_action(actions, "list", _list, "transactional ids of the cluster"))
-    describe = _action(actions, "describe", _describe, "what the coordinator knows of a transactional id")
-    describe.add_argument("--transactional-id", required=True, metavar="ID")
-    producers = _action(
-        actions, "producers", _producers, "producers of a partition, and who holds its readers up", "describe-producers"
-    )
-    _partition_options(producers, required=True)
-    producers.add_argument("--broker-id", type=whole(32), metavar="ID", help="ask this replica rather than the leader")
-    find = _action(actions, "find-hanging", _find_hanging, "transactions that no coordinator will end")
-    _partition_options(find, required=False)
-    find.add_argument("--broker-id", type=whole(32), metavar="ID", help="only partitions that this broker leads")
-    find.add_argument(
+def _describe_options(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--transactional-id", required=True, metavar="ID", help="as `transactions list` tells it")
+
+
+def _producers_options(made: argparse.ArgumentParser) -> None:
+    _partition_options(made, required=True)
+    made.add_argument("--broker-id", type=whole(32), metavar="ID", help="ask this replica rather than the leader")
+
+
+def _find_options(made: argparse.ArgumentParser) -> None:
+    _partition_options(made, required=False)
+    made.add_argument("--broker-id", type=whole(32), metavar="ID", help="only partitions that this broker leads")
+    made.add_argument(
         "--max-transaction-timeout",
         type=_minutes,
         default=MAX_TRANSACTION_TIMEOUT_MINUTES,
         metavar="MINUTES",
         help=f"the longest that a transaction may last (default: {MAX_TRANSACTION_TIMEOUT_MINUTES})",
     )
-    _abort_options(_action(actions, "abort", _abort, "end a hanging transaction in one partition"))
-    return made
 
 
 def _minutes(text: str) -> float:
@@ -115,19 +103,6 @@ def _minutes(text: str) -> float:
     if not abs(minutes) < MINUTES_MAX:  # neither is "nan"
         raise argparse.ArgumentTypeError(f"{text!r:.40} is not a number of minutes, such as 15 or 0.5")
     return minutes
-
-
-def _action(actions: Any, name: str, work: Any, purpose: str, *aliases: str) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = actions.add_parser(
-        name, help=purpose, description=purpose, aliases=aliases, allow_abbrev=False
-    )
-    made.set_defaults(work=work)
-    # Again, so that they may also stand behind the action; a default here would hide what stands before it.
-    for option in ("--bootstrap-server", "--command-config"):
-        dest = "client_config" if option == "--command-config" else "bootstrap_server"
-        made.add_argument(option, dest=dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-    made.add_argument("--json", action="store_true", help="print JSON, for programs")
-    return made
 
 
 def _list_options(made: argparse.ArgumentParser) -> None:
@@ -203,10 +178,11 @@ def _producers(cluster: WireCluster, options: argparse.Namespace) -> None:
     rows = [_producer_row(each, ids.get(each.producer_id)) for each in found]
     blocked = _blocked(cluster, partition, open_)
     if options.json:
-        _print_json({"producers": rows, **blocked})
+        show_json({"producers": rows, **blocked})
         return
     _show(options, rows, f"no producer is active in {options.topic}-{options.partition}")
-    _say(_blocked_in_words(partition, blocked))
+    say("")
+    say(_blocked_in_words(partition, blocked))
 
 
 def _find_hanging(cluster: WireCluster, options: argparse.Namespace) -> None:
@@ -222,7 +198,8 @@ def _find_hanging(cluster: WireCluster, options: argparse.Namespace) -> None:
     if rows and not options.json:
         first = rows[0]
         where = f"--topic {first['topic']} --partition {first['partition']} --start-offset {first['startOffset']}"
-        _say(f"\nTo end the first of them: moldau transactions abort {where}")
+        say("")
+        say(f"To end the first of them: moldau transactions abort {where}")
 
 
 def _abort(cluster: WireCluster, options: argparse.Namespace) -> None:
@@ -231,9 +208,19 @@ def _abort(cluster: WireCluster, options: argparse.Namespace) -> None:
     write_abort_marker(cluster, partition, marker)
     place = f"{options.topic}-{options.partition}"
     if options.json:
-        _print_json({"topic": options.topic, "partition": options.partition, **marker._asdict()})
+        show_json({"topic": options.topic, "partition": options.partition, **marker._asdict()})
     else:
-        _say(f"The transaction of producer {marker.producer_id}, epoch {marker.producer_epoch}, is aborted in {place}.")
+        say(f"The transaction of producer {marker.producer_id}, epoch {marker.producer_epoch}, is aborted in {place}.")
+
+
+def _terminate(cluster: WireCluster, options: argparse.Namespace) -> None:
+    named = options.transactional_id
+    confirm(options, f"Abort what transactional id {named} has open, and shut its producer out?")
+    terminate(cluster, named)
+    if options.json:
+        show_json({"transactionalId": named, "terminated": True})
+    else:
+        say(f"Transactional id {named} has nothing open any more, and its producer is shut out.")
 
 
 # --- what they are made of ---
@@ -329,7 +316,7 @@ def _blocked(cluster: WireCluster, partition: Partition, open_: Sequence[Open]) 
 
 
 def _blocked_in_words(partition: Partition, told: Mapping[str, Any]) -> str:
-    place = f"\n{partition[0]}-{partition[1]}: last stable offset {told['lastStableOffset']}"
+    place = f"{partition[0]}-{partition[1]}: last stable offset {told['lastStableOffset']}"
     place += f", high watermark {told['highWatermark']}."
     by = told["blockedBy"]
     if by is None:
@@ -389,10 +376,10 @@ def _time(time_ms: int) -> str:
 def _show(options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], nothing: str) -> None:
     """Rows as a table with Kafka's headings, or as JSON; `nothing` is said where there is none."""
     if options.json:
-        _print_json(list(rows))
+        show_json(list(rows))
         return
     if not rows:
-        _say(nothing)
+        say(nothing)
         return
     table = [
         [name[0].upper() + name[1:] for name in rows[0]],
@@ -400,7 +387,7 @@ def _show(options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], nothin
     ]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
-        _say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
 def _cell(value: Any) -> str:
@@ -409,9 +396,65 @@ def _cell(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _print_json(value: Any) -> None:
-    _say(json.dumps(value, indent=2))
+def _with_cluster(ask: Callable[[WireCluster, argparse.Namespace], None]) -> Work:
+    """An action's work, of a function that asks the cluster."""
+
+    def work(options: argparse.Namespace) -> int:
+        with wire_cluster(options) as cluster:
+            ask(cluster, options)
+        return 0
+
+    return work
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
+COMMAND = Command(
+    "transactions",
+    "Look at transactions, and end those that hang.",
+    [
+        Action(
+            "list",
+            "transactional ids of the cluster",
+            _with_cluster(_list),
+            _list_options,
+            ["list", "list --state Ongoing --json", "list --duration-filter 60000"],
+        ),
+        Action(
+            "describe",
+            "what the coordinator knows of a transactional id",
+            _with_cluster(_describe),
+            _describe_options,
+            ["describe --transactional-id clerk-1"],
+        ),
+        Action(
+            "producers",
+            "producers of a partition, and who holds its readers up",
+            _with_cluster(_producers),
+            _producers_options,
+            ["producers --topic visits --partition 0", "describe-producers --topic visits --partition 0"],
+            flags=["describe-producers"],
+        ),
+        Action(
+            "find-hanging",
+            "transactions that no coordinator will end",
+            _with_cluster(_find_hanging),
+            _find_options,
+            ["find-hanging --json", "find-hanging --topic visits --max-transaction-timeout 5"],
+        ),
+        Action(
+            "abort",
+            "end a hanging transaction in one partition",
+            _with_cluster(_abort),
+            _abort_options,
+            ["abort --topic visits --partition 0 --start-offset 42"],
+        ),
+        Action(
+            "terminate",
+            "abort what a transactional id has open, and shut its producer out",
+            _with_cluster(_terminate),
+            _describe_options,
+            ["terminate --transactional-id clerk-1", "forceTerminateTransaction --transactional-id clerk-1"],
+            flags=["forceTerminateTransaction"],
+            destroys=True,
+        ),
+    ],
+)

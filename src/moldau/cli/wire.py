@@ -1,16 +1,19 @@
 """A client of the wire protocol, for requests that librdkafka has no call for: one connection per broker, one request
-at a time. Plain connections only."""
+at a time. Connections are plain, or as `wire_security.py` makes them."""
 
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar, cast
 
-from moldau.cli.common import REACH_TIMEOUT_S, REQUEST_TIMEOUT_S, ToolError, ensure_reachable, host_and_port
+from moldau.cli.common import REQUEST_TIMEOUT_S
+from moldau.cli.failures import ToolError
+from moldau.cli.reachable import FIRST_ANSWER_TIMEOUT_S, REACH_TIMEOUT_S, ensure_reachable, host_and_port
+from moldau.cli.wire_security import PLAINTEXT, Security, reason_of
 from moldau.protocol import codec
 from moldau.protocol.apis import Api, find, response_type
-from moldau.protocol.errors import ErrorCode, ProtocolError
+from moldau.protocol.errors import ProtocolError
 from moldau.protocol.framing import response_prefix
 from moldau.protocol.messages.k03_metadata import (
     MetadataRequest,
@@ -45,29 +48,41 @@ class Address(NamedTuple):
 class WireConnection:
     """Speaks to one broker, in the newest versions that both sides know."""
 
-    def __init__(self, address: Address, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(self, address: Address, timeout_s: float = REQUEST_TIMEOUT_S, security: Security = PLAINTEXT) -> None:
         self.address = address
         self._correlation_id = 0
         try:
-            self._socket = socket.create_connection(address, min(timeout_s, REACH_TIMEOUT_S))
+            plain = socket.create_connection(address, min(timeout_s, REACH_TIMEOUT_S))
+            plain.settimeout(min(timeout_s, FIRST_ANSWER_TIMEOUT_S))
+            self._socket = security.wrapped(plain, address.host)
         except OSError as error:
             raise self._failed(error) from error
-        self._socket.settimeout(timeout_s)
         self._served: dict[int, tuple[int, int]] = {}
         told = self._exchange(ApiVersionsRequest(), API_VERSIONS_FIRST, ApiVersionsResponse)
         self._served = {each.api_key: (each.min_version, each.max_version) for each in told.api_keys}
+        security.authenticate(self)
+        self._socket.settimeout(timeout_s)
 
     def request(self, message: Message, answer_type: type[M], version: int | None = None) -> M:
         """The answer; ToolError where there is none, or where the broker does not know the request."""
-        api = find(message.api_key)
-        if api is None:
-            raise ToolError(f"there is no request with API key {message.api_key}")
-        return self._exchange(message, self._version(api) if version is None else version, answer_type)
+        return self._exchange(message, self.newest(message.api_key) if version is None else version, answer_type)
 
     def serves(self, api_key: int, version: int = 0) -> bool:
         """Whether the broker knows this version of a request."""
         first, last = self._served.get(api_key, (1, 0))
         return first <= version <= last
+
+    def newest(self, api_key: int) -> int:
+        """The newest version of a request that both sides know; ToolError where there is none."""
+        api = find(api_key)
+        if api is None:
+            raise ToolError(f"there is no request with API key {api_key}")
+        return self._version(api)
+
+    @property
+    def served(self) -> Mapping[int, tuple[int, int]]:
+        """The first and the last version of each request that the broker serves, by API key."""
+        return self._served
 
     def _version(self, api: Api) -> int:
         first, last = self._served.get(api.key, (1, 0))
@@ -109,7 +124,7 @@ class WireConnection:
         return bytes(received)
 
     def _failed(self, error: OSError) -> ToolError:
-        reason = "it took too long" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        reason = "it took too long" if isinstance(error, TimeoutError) else reason_of(error)
         return ToolError(f"the broker at {self.address} does not answer ({reason})")
 
     def close(self) -> None:
@@ -119,8 +134,9 @@ class WireConnection:
 class WireCluster:
     """The brokers of a cluster, found through those that `bootstrap` names."""
 
-    def __init__(self, bootstrap: str, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+    def __init__(self, bootstrap: str, timeout_s: float = REQUEST_TIMEOUT_S, security: Security = PLAINTEXT) -> None:
         ensure_reachable(bootstrap)
+        self._security = security
         self._bootstrap = bootstrap
         self._timeout_s = timeout_s
         self._connections: dict[Address, WireConnection] = {}
@@ -165,7 +181,7 @@ class WireCluster:
     def _connection(self, address: Address) -> WireConnection:
         found = self._connections.get(address)
         if found is None:
-            found = self._connections[address] = WireConnection(address, self._timeout_s)
+            found = self._connections[address] = WireConnection(address, self._timeout_s, self._security)
         return found
 
     def __enter__(self) -> Self:
@@ -176,11 +192,3 @@ class WireCluster:
     ) -> None:
         for each in self._connections.values():
             each.close()
-
-
-def error_name(code: int) -> str:
-    """Kafka's name of an error code."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"

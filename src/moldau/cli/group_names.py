@@ -1,0 +1,36 @@
+"""The groups that a command's options name."""
+
+import argparse
+from collections.abc import Sequence
+
+from moldau.cli.failures import ToolError
+from moldau.cli.group_queries import list_groups
+from moldau.cli.wire import WireCluster
+
+NAMES_IN_A_QUESTION_MAX = 5
+
+
+def add_group_options(made: argparse.ArgumentParser) -> None:
+    """Add the options that name groups."""
+    made.add_argument("--group", action="append", default=[], metavar="GROUP", help="the group; may be repeated")
+    made.add_argument("--all-groups", action="store_true", help="all groups of consumers")
+    # Kafka's tool gives up after 5 s unless told otherwise; here a request may take 30 s.
+    made.add_argument("--timeout", metavar="MS", help=argparse.SUPPRESS)
+
+
+def named_groups(cluster: WireCluster, options: argparse.Namespace) -> list[str]:
+    """The groups that the options name."""
+    if options.group and options.all_groups:
+        raise ToolError("--group and --all-groups exclude each other")
+    if options.all_groups:
+        return [each.group for each in list_groups(cluster)]
+    if not options.group:
+        raise ToolError("name a group, or say --all-groups: `moldau groups list` shows those that there are")
+    return list(dict.fromkeys(options.group))
+
+
+def counted(names: Sequence[str]) -> str:
+    """The names, as a question mentions them."""
+    listed = ", ".join(names[:NAMES_IN_A_QUESTION_MAX])
+    more = f" and {len(names) - NAMES_IN_A_QUESTION_MAX} more" if len(names) > NAMES_IN_A_QUESTION_MAX else ""
+    return f"group {listed}" if len(names) == 1 else f"{len(names)} groups ({listed}{more})"
