@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bench import kafka, report
+from bench import kafka, pipeline_tables, report
 from bench.process import Server, start
 from bench.report import KAFKA, MOLDAU
 from moldau.pipelines.file.files import load
@@ -112,12 +112,15 @@ JOBS = (
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code: with --check, 1 if a target was missed."""
     options = _parser().parse_args(argv)
+    if options.tables:
+        return _only_tables()
     with ExitStack() as running:
         scratch = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="moldau-bench-")))
         servers = [running.enter_context(server) for server in _servers()]
         rows = [*_throughput(servers, scratch, options), *_latency(servers, scratch)]
         others = {"moldau pipeline": rows[1].ours, **_others(servers[0], scratch, options.records)}
-    text, missed = _render(rows, others)
+        figures = _tables(servers[0], scratch)
+    text, missed = _render(rows, others, figures)
     sys.stdout.write(text)
     command = f"make bench-pipelines    ({options.rounds} rounds, {options.records:,} records)"
     report.write(options.output, text, command, PART)
@@ -129,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m bench.pipelines", description=__doc__)
     parser.add_argument("--rounds", type=int, default=4, help="an even number: who goes first takes turns")
     parser.add_argument("--records", type=int, default=RECORDS)
+    parser.add_argument("--tables", action="store_true", help="only the join with a table and the capture; no report")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
     parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "docs" / "benchmarks.md")
     return parser
@@ -286,13 +290,38 @@ def _others(server: Server, scratch: Path, records: int) -> dict[str, float]:
     return found
 
 
-def _render(rows: Sequence[report.Row], others: dict[str, float]) -> tuple[str, list[str]]:
+# --- tables that are joined, and the capture
+
+
+def _only_tables() -> int:
+    with ExitStack() as running:
+        scratch = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="moldau-bench-")))
+        _tables(running.enter_context(next(_servers())), scratch)
+    return 0
+
+
+def _tables(server: Server, scratch: Path) -> list[pipeline_tables.Figure]:
+    found = []
+    for figure in pipeline_tables.figures(server, scratch):
+        note(f"  {figure.name}: {figure.value:,.0f} {figure.note}".rstrip())
+        found.append(figure)
+    return found
+
+
+def _render(
+    rows: Sequence[report.Row], others: dict[str, float], figures: Sequence[pipeline_tables.Figure]
+) -> tuple[str, list[str]]:
     tables = [
         report.table("| | Moldau | Kafka | ratio | target | |", "|---|---:|---:|---:|---|---|", rows),
         report.table(
             "| windowed count, reading Moldau | rows/s |",
             "|---|---:|",
             [f"| {name} | {rate:,.0f} |" for name, rate in others.items()],
+        ),
+        report.table(
+            "| tables and changes, on Moldau | | |",
+            "|---|---:|---|",
+            [f"| {figure.name} | {figure.value:,.0f} | {figure.note} |" for figure in figures],
         ),
     ]
     missed = [f"{row.name}: {row.ratio:.2f} ({row.target})" for row in rows if not row.is_met]

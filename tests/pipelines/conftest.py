@@ -1,12 +1,15 @@
 """One Spark for all tests of pipelines, and a cluster: Moldau, then Apache Kafka, for each test that asks for one."""
 
+import importlib
 import itertools
+import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import moldau.pipelines
 import moldau.testing
 from bench.kafka import start_kafka
 from moldau.pipelines.spark.session import session
@@ -38,6 +41,10 @@ def _quick_java() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """The one session of the test run, as `moldau pipeline run` makes it, on two cores."""
+    # pytest parses each module of ours as it is imported, and the parser of Python 3.11 mixes up two threads that do so
+    # (python/cpython#106905: `AST constructor recursion depth mismatch`): so all are imported before there are several.
+    for module in pkgutil.walk_packages(moldau.pipelines.__path__, "moldau.pipelines."):
+        importlib.import_module(module.name)
     spec = pipeline(storage=tmp_path_factory.mktemp("spark"), spark={"spark.sql.shuffle.partitions": "2"})
     started = session(spec, master="local[2]")
     yield started

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,34 +61,77 @@ def binaries() -> Path:
     return found[-1].parent
 
 
+class ServerProcess:
+    """A server that may be stopped, killed and started again; its data and its port stay until `remove`."""
+
+    def __init__(self, *settings: str) -> None:
+        """Make the data directory; `settings` as `name=value`, the later ones win."""
+        self._directory = Path(tempfile.mkdtemp(prefix="moldau-postgres-"))
+        self._user = "postgres" if os.getuid() == 0 else None
+        if self._user is not None:
+            shutil.chown(self._directory, self._user, self._user)
+        self._process: subprocess.Popen[bytes] | None = None
+        options = ("-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C")
+        _run(self._user, "initdb", "-D", str(self.data), *options)
+        (port,) = free_ports(1)
+        self.server = Server(port)
+        self._options = [word for setting in (*SETTINGS, *settings) for word in ("-c", setting)]
+
+    @property
+    def data(self) -> Path:
+        return self._directory / "data"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process is not None else 0
+
+    def start(self) -> None:
+        """Start the server, and wait until it serves."""
+        log = self._directory / "log"
+        with open(log, "ab") as output:
+            self._process = subprocess.Popen(
+                [binaries() / "postgres", "-D", self.data, "-p", str(self.server.port), *self._options],
+                stdout=output,
+                stderr=output,
+                user=self._user,
+                cwd="/",
+                start_new_session=True,
+            )
+        _wait(self.server, self._process, log)
+
+    def stop(self) -> None:
+        """Stop the server, and end the sessions, too."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait()
+
+    def kill9(self) -> None:
+        """Kill the server, with the processes of its sessions."""
+        if self._process is not None:
+            for pid in (*_children(self._process.pid), self._process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._process.wait()
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self._directory)
+
+
 @contextmanager
 def running(*settings: str) -> Iterator[Server]:
     """A running server; `settings` as `name=value`, the later ones win."""
-    directory = Path(tempfile.mkdtemp(prefix="moldau-postgres-"))
-    user = "postgres" if os.getuid() == 0 else None
-    if user is not None:
-        shutil.chown(directory, user, user)
-    data, log = directory / "data", directory / "log"
-    server = None
+    process = ServerProcess(*settings)
     try:
-        _run(user, "initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "--locale=C")
-        (port,) = free_ports(1)
-        options = [word for setting in (*SETTINGS, *settings) for word in ("-c", setting)]
-        with open(log, "wb") as output:
-            server = subprocess.Popen(
-                [binaries() / "postgres", "-D", data, "-p", str(port), *options],
-                stdout=output,
-                stderr=output,
-                user=user,
-                cwd="/",
-            )
-        _wait(Server(port), server, log)
-        yield Server(port)
+        process.start()
+        yield process.server
     finally:
-        if server is not None:
-            server.send_signal(signal.SIGINT)  # ends the sessions, too
-            server.wait()
-        shutil.rmtree(directory)
+        process.remove()
+
+
+def _children(pid: int) -> list[int]:
+    """The processes of the server's sessions: each is in a session of its own, so that no signal reaches them all."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _run(user: str | None, program: str, *arguments: str) -> None:

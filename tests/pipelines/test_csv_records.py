@@ -26,6 +26,9 @@ def test_the_header_says_where_each_column_is() -> None:
 def test_a_header_that_lacks_a_column_or_has_it_twice_makes_the_records_bad() -> None:
     told = "the header of its file does not name 'first': last,fist"
     assert found("last,fist\nNovak,Jan\n", header=True) == [("Novak,Jan", told)]
+    [(_, reason)] = found("last,first\nb,a".encode("utf-16"), header=True)
+    assert reason is not None
+    assert reason.encode().startswith(b"the header of its file does not name 'first': ??l\0a\0")
     told = "the header of its file names 'first' twice: first,last,FIRST"
     assert found("first,last,FIRST\na,b,c\n", header=True) == [("a,b,c", told)]
     assert found("last\nNovak\n", header=True, needed=("last",)) == [(",Novak", None)]

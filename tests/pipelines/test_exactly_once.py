@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 
 from tests.pipelines.clusters import Cluster, Record
 from tests.pipelines.postgres_server import Server
+from tests.seeds import seed_of
 
 RECORDS = int(os.environ.get("MOLDAU_LEDGER_RECORDS", "20000"))
 KILLS = int(os.environ.get("MOLDAU_LEDGER_KILLS", "1"))
@@ -80,8 +81,7 @@ def in_sqlite(directory: Path) -> list[int]:
 def test_killed_runs_and_replayed_batches_leave_every_row_once(
     moldau_cluster_only: Cluster, server: Server, tmp_path: Path
 ) -> None:
-    cluster, seed = moldau_cluster_only, random.randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201  a failure must be reproducible
+    cluster, seed = moldau_cluster_only, seed_of(__name__)
     topic = cluster.new_topic("ledger", PARTITIONS)
     for first in range(0, RECORDS, SENT_AT_ONCE):
         numbers = range(first, first + SENT_AT_ONCE)

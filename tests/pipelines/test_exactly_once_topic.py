@@ -20,6 +20,7 @@ from moldau.pipelines.sinks.topic_batches import LaidDown, unfinished
 from tests.pipelines.clusters import Cluster, Record
 from tests.pipelines.conftest import WITH_TRANSACTIONS
 from tests.pipelines.test_exactly_once import Runs, forget_the_last_commit
+from tests.seeds import seed_of
 
 RECORDS = int(os.environ.get("MOLDAU_LEDGER_RECORDS", "20000"))
 KILLS = int(os.environ.get("MOLDAU_LEDGER_KILLS", "1"))
@@ -82,8 +83,7 @@ class Reader:
 
 @pytest.mark.parametrize("cluster", WITH_TRANSACTIONS, indirect=True, scope="session")
 def test_killed_runs_and_replayed_batches_leave_every_record_once(cluster: Cluster, tmp_path: Path) -> None:
-    seed = random.randrange(1 << 32)
-    say(f"seed {seed}")
+    seed = seed_of(__name__)
     topic = cluster.new_topic("exactly", PARTITIONS)
     outgoing = {kind: cluster.new_topic(f"{topic}-{kind}", PARTITIONS) for kind in KINDS}
     for first in range(0, RECORDS, SENT_AT_ONCE):

@@ -1,6 +1,7 @@
 """Files in, files and a terminal out, and the rate source: what needs no cluster."""
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ def test_lines_of_text_are_rows_and_a_new_file_brings_more(
     assert {Path(row["_file"]).name for row in first} == {"a.txt"}
     assert set(first[0]) == {"value", "_file", "_timestamp"}
     (incoming / "b.txt").write_text("three\n")
+    os.utime(incoming / "b.txt", (0, 0))  # it was moved there, and is as old as ever
     assert [row["value"] for row in rows_of(rows, storage / "checkpoint")] == ["three"]
 
 
@@ -127,6 +129,14 @@ def test_parquet_goes_round_through_sink_and_source_and_a_replayed_batch_adds_no
     lengths = {row["value"]: row["length"] for row in table.collect()}
     assert lengths == {"one": None, "two": None, "three": 5}, "a column that came later is seen"
 
+    (incoming / "c.txt").write_text("four\n")
+    never_null = lines.withColumn("length", F.length("value")).withColumn("one", F.lit(1))
+    run_to_end(sink_kind("parquet").attach(wider, never_null, context), checkpoint)
+    table, _ = opened(spark, spec, files=str(tmp_path / "table"), format="parquet", **{"as": "table"})
+    assert {row["value"]: row["one"] for row in table.collect()} == {"one": None, "two": None, "three": None, "four": 1}
+    with pytest.raises(PipelineError, match="column 'length' is STRING, and INT in the files of"):
+        sink_kind("parquet").attach(wider, lines.withColumn("length", F.lit("a")), context)
+
 
 def test_a_directory_with_files_of_another_checkpoint_is_refused(
     spark: "SparkSession", storage: Path, tmp_path: Path
@@ -185,3 +195,47 @@ def test_problems_of_files_and_rates_are_told(storage: Path, tmp_path: Path) -> 
     assert found.message == "source 'rows': 'rate' is only a stream"
     with pytest.raises(PipelineError, match="'rate' must be a whole number, 1 or more"):
         source("rate", rate=0)
+
+
+SIGNS = {
+    "quotes within a field are letters": 'a,b\n1,x"y"z\n2,"x"y\n',
+    "a quote twice in quotes is one": 'a,b\n1,"x ""q"" y"\n2,""""\n',
+    "separators and line breaks in quotes": 'a,b\n1,"x,y"\n2,"y\nz"\n',
+    "a backslash is a letter": 'a,b\n1,"x \\ y"\n2,x\\y\n',
+    "lines that end as in Windows": "a,b\r\n1,x\r\n2,y\r\n",
+    "lines that end as once on Macs": "a,b\r1,x\r2,y\r",
+    "empty lines": "a,b\n\n1,x\n\n\n2,y\n",
+    "space around fields": 'a,b\n 1 , x \n2 ,"y" \n',
+    "empty fields": 'a,b\n1,\n2,""\n,\n',
+    "names in quotes and no end of the last line": '"a","b"\n1,x\n2,y',
+    "a mark of the byte order": "\ufeffa,b\n1,x\n",
+    "a header alone": "a,b\n",
+}
+
+
+def test_csv_is_read_as_sparks_own_reader_does(spark: "SparkSession", storage: Path, tmp_path: Path) -> None:
+    for number, (name, words) in enumerate(SIGNS.items()):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        (directory / "a.csv").write_bytes(words.encode())
+        assert _csv(spark, storage, directory) == _spark_csv(spark, directory), name
+    for encoding in ("utf-16", "iso-8859-1"):
+        directory = tmp_path / encoding
+        directory.mkdir()
+        (directory / "a.csv").write_bytes('a,b\n1,"Müller, x\ny"\n2,z\n'.encode(encoding))
+        found = _csv(spark, storage, directory, encoding=encoding)
+        assert found == _spark_csv(spark, directory, encoding=encoding)
+        assert found[0] == ("1", "Müller, x\ny")
+
+
+def _csv(spark: "SparkSession", storage: Path, directory: Path, **more: Any) -> list[tuple[str, str]]:
+    options = {"files": str(directory), "format": "csv", "header": True, "schema": "a STRING, b STRING", "as": "table"}
+    rows, bad = opened(spark, pipeline(storage), **options, **more)
+    assert bad is not None
+    assert bad.count() == 0
+    return [(row["a"], row["b"]) for row in rows.collect()]
+
+
+def _spark_csv(spark: "SparkSession", directory: Path, **more: Any) -> list[tuple[str, str]]:
+    reader = spark.read.option("multiLine", True).option("escape", '"').options(**more)
+    return [(row["a"], row["b"]) for row in reader.csv(str(directory), "a STRING, b STRING", header=True).collect()]

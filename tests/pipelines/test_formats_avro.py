@@ -275,6 +275,43 @@ def test_without_registering_a_sink_writes_with_the_newest_schema(
         encoded(rows, storage, **avro(registry, "nothing", register=False))
 
 
+def test_a_column_more_is_a_new_version_and_what_the_registry_does_not_take_is_refused(
+    spark: "SparkSession", storage: Path, registry: RegistryServer
+) -> None:
+    topic = registry.new_topic()
+    subject = f"{topic}-value"
+    old = spark.createDataFrame([("a",)], "name STRING")
+    new = spark.createDataFrame([("b", 2)], "name STRING, visits BIGINT")
+    [first] = encoded(old, storage, **avro(registry, topic))
+    registry.client.set_compatibility(subject_name=subject, level="FULL")
+    [second] = encoded(new, storage, **avro(registry, topic))
+    assert registry.client.get_versions(subject) == [1, 2]
+    # who reads with the new schema sees old values, who had begun with the old one goes on with new values
+    found = decoded(spark, storage / "new", [first, second], **avro(registry, topic))
+    assert found.rows == {0: {"name": "a", "visits": None}, 1: {"name": "b", "visits": 2}}
+    other = spark.createDataFrame([(1,)], "name INT")
+    with pytest.raises(PipelineError, match=r"sink 'out': the registry at .* refuses: .*ncompatible"):
+        encoded(other, storage, **avro(registry, topic))
+    assert registry.client.get_versions(subject) == [1, 2]
+
+
+def test_a_value_that_cannot_be_resolved_is_bad_and_a_needed_field_that_no_column_has_is_refused(
+    spark: "SparkSession", storage: Path, registry: RegistryServer
+) -> None:
+    topic = registry.new_topic()
+    old, new = record(field("name", "string")), record(field("name", "string"), field("visits", "long"))
+    values = [
+        written(registry, topic, old, {"name": "a"}),
+        written(registry, topic, new, {"name": "b", "visits": 2}),
+    ]
+    found = decoded(spark, storage, values, **avro(registry, topic))
+    assert found.rows == {1: {"name": "b", "visits": 2}}
+    assert "visits" in found.reasons[0]
+    rows = spark.createDataFrame([("a",)], "name STRING")
+    with pytest.raises(PipelineError, match="the registered schema needs a field 'visits', and the rows have none"):
+        encoded(rows, storage, **avro(registry, topic, register=False))
+
+
 def test_columns_that_avro_cannot_have_are_refused(
     spark: "SparkSession", storage: Path, registry: RegistryServer
 ) -> None:

@@ -66,6 +66,16 @@ def test_a_batch_written_again_is_written_over_itself(spark: "SparkSession", col
     assert len(collection.rows()) == 6
 
 
+def test_in_mode_complete_documents_of_keys_that_are_no_more_go(spark: "SparkSession", collection: Collection) -> None:
+    spec, columns = collection.sink(key=["id", "at"], mode="complete"), "id BIGINT, at TIMESTAMP, n BIGINT"
+    noon = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
+    write(spec, frame(spark, columns, [(1, noon, 1), (2, noon, 1)]), 0)
+    write(spec, frame(spark, columns, [(2, noon, 2), (4, noon, 1)]), 1)
+    assert [(row["id"], row["n"]) for row in collection.rows()] == [(2, 2), (4, 1)]
+    write(spec, frame(spark, columns, []), 2)
+    assert collection.rows() == []
+
+
 def test_a_row_sets_the_fields_of_its_document_and_some_delete(spark: "SparkSession", collection: Collection) -> None:
     spec = collection.sink(key=["id", "b"], delete_when="_op = 'd'")
     schema = "id BIGINT, b STRING, n INT, _op STRING"

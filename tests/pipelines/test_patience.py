@@ -1,20 +1,29 @@
 """A store that is away for a while: the batch is tried again, and lines say so."""
 
+import io
 import sqlite3
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa  # type: ignore[import-untyped]  # no type information
 import pytest
 
+from moldau.pipelines.file.files import load
 from moldau.pipelines.file.problems import PipelineError
+from moldau.pipelines.run.display import Display
+from moldau.pipelines.run.runner import ONCE, Run
 from moldau.pipelines.sinks import patience
 from moldau.pipelines.sinks.batches import Owner
 from moldau.pipelines.sinks.patience import Away, patiently
 from moldau.pipelines.sinks.postgres import PostgresWriter, Table
 from moldau.pipelines.sinks.sqlite import SqliteWriter
 from tests.pipelines.batch_sinks import batch
+from tests.pipelines.clusters import Cluster
 from tests.pipelines.postgres_server import Server
 from tests.pipelines.specs import PLACE
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 OWNER = Owner("out", PLACE)
 ROWS = pa.table({"id": [1]})
@@ -30,7 +39,7 @@ def test_a_store_that_is_away_is_waited_for_in_growing_pauses_and_each_is_told()
             raise OWNER.away("no answer from db://me:secret@host")
         return "written"
 
-    with patience.told(said.append):
+    with patience.told(said.append, "visits"):
         assert patiently("visits.out", write, pauses.append) == "written"
     assert pauses == [1.0, 2.0, 4.0]
     words = "waits {} s and tries again: sink 'out': no answer from db://***@host"
@@ -43,12 +52,12 @@ def test_patience_ends_after_five_minutes_and_with_the_run() -> None:
     def write() -> None:
         raise OWNER.away("no answer")
 
-    with patience.told(lambda _: None), pytest.raises(Away):
+    with patience.told(lambda _: None, "visits"), pytest.raises(Away):
         patiently("visits.out", write, pauses.append)
     assert (sum(pauses) >= patience.WAIT_MAX_S, max(pauses)) == (True, patience.PAUSE_MAX_S)
     pauses.clear()
-    with patience.told(lambda _: None):
-        patience.give_up()
+    with patience.told(lambda _: None, "visits"):
+        patience.give_up("visits")
         with pytest.raises(Away):
             patiently("visits.out", write, pauses.append)
     assert pauses == []
@@ -82,3 +91,35 @@ def test_a_database_that_does_not_answer_or_is_locked_is_away(
             writer.write(ROWS, batch(0))
         other.execute("ROLLBACK")
     assert writer.write(ROWS, batch(0))
+
+
+def test_a_run_goes_on_when_its_store_is_back(
+    spark: "SparkSession", moldau_cluster_only: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moldau.pipelines.sinks.sqlite.BUSY_TIMEOUT_S", 0.01)
+    topic = moldau_cluster_only.new_topic()
+    moldau_cluster_only.send(topic, ["one", "two"])
+    file = tmp_path / "p.yaml"
+    file.write_text(f"""
+name: of-{topic}
+bootstrap: {moldau_cluster_only.bootstrap}
+dead_letters: none
+sources: {{lines: {{topic: {topic}, format: text}}}}
+sinks: {{out: {{from: lines, sqlite: out.db, table: t}}}}
+""")
+    said: list[str] = []
+    with sqlite3.connect(tmp_path / "out.db", isolation_level=None, check_same_thread=False) as other:
+        other.execute("BEGIN EXCLUSIVE")
+
+        class Released(Display):
+            """A display at whose first line about waiting the lock is released."""
+
+            def say(self, line: str) -> None:
+                said.append(line)
+                if "waits" in line:
+                    other.execute("ROLLBACK")
+
+        Run(load(file), spark, ONCE, display=Released(io.StringIO(), live=False)).to_the_end()
+        assert other.execute("SELECT value FROM t ORDER BY value").fetchall() == [("one",), ("two",)]
+    [waits] = [line for line in said if "waits" in line]
+    assert waits == f"of-{topic}.out: waits 1 s and tries again: sink 'out': SQLite says: database is locked"

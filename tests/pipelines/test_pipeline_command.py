@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +71,17 @@ def test_each_problem_is_one_line(tool: Callable[..., Said], file: Path) -> None
     code, output, errors = tool("check", "--static", file)
     assert (code, output) == (1, "")
     assert [line.split(": ")[0] for line in errors.splitlines()] == [f"{file}:8", f"{file}:12"]
+
+
+def test_problems_are_told_to_programs(tool: Callable[..., Said], file: Path) -> None:
+    sound = json.loads(tool("check", "--static", "--json", file)[1])
+    assert sound == {"file": str(file), "isSound": True, "problems": [], "warnings": []}
+    file.write_text(file.read_text().replace("from: numbers", "from: numbres"))
+    code, output, errors = tool("check", "--static", "--json", file)
+    (told,) = json.loads(output)["problems"]
+    assert (code, errors) == (1, "")
+    assert (told["file"], told["line"]) == (str(file), 12)
+    assert "numbres" in told["problem"]
 
 
 def test_a_cluster_that_does_not_answer_is_a_problem_before_spark_starts(tool: Callable[..., Said], file: Path) -> None:
@@ -267,7 +279,7 @@ def test_a_run_is_killed_begun_again_and_stopped_alone_or_with_its_group_and_eve
 def test_a_run_once_that_is_interrupted_says_so_by_its_exit_code(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from moldau.pipelines.run import runner
 
-    monkeypatch.setattr("moldau.cli.pipeline._checked", lambda _: None)
+    monkeypatch.setattr("moldau.cli.pipeline._checked", lambda *_: None)
     monkeypatch.setattr(runner, "run", lambda *_: runner.Stop(signal.SIGINT))
     assert main(["pipeline", "run", str(file), "--once"]) == 130
     assert main(["pipeline", "run", str(file)]) == 0
@@ -297,3 +309,27 @@ def test_a_replay_is_run_once_in_a_storage_of_its_own_with_productions_schemas_a
     assert (mode, shape is not None, named) == ("once", True, {"with_dead_letters": False})
     assert (Storage(spec.storage).schemas / "numbers.json").read_text() == "{}"
     assert "no topic 'nowhere'" in tool("replay", file, "--from", "2026-11-16", "--to", "topic=nowhere")[2]
+
+
+def test_two_pipelines_share_a_run_and_are_stopped_one_alone_and_the_rest_by_a_signal(
+    moldau_cluster_only: Cluster, tmp_path: Path, tool: Callable[..., Said]
+) -> None:
+    files = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        file, _ = _file(tmp_path / name, moldau_cluster_only, 20)
+        file.write_text(file.read_text().replace("name: numbers", f"name: {name}"))
+        files.append(file)
+    first, second = files
+    with _running(first, str(second), "--status-port", "0") as process:
+        _until(lambda: len(_numbers(first)) == len(_numbers(second)) == 20, process, first)
+        said = (first.parent / "run.log").read_text()
+        [address] = re.findall(r"^status at (http://127\.0\.0\.1:\d+)/pipelines$", said, re.MULTILINE)
+        with urllib.request.urlopen(f"{address}/pipelines/second") as answer:
+            assert json.load(answer)["pid"] == process.pid
+        assert tool("stop", first) == (0, "first is stopped\n", "")
+        assert (_status(first)["state"], _status(second)["state"]) == ("stopped", "running")
+        assert tool("reset", first, "--yes")[0] == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 0, (first.parent / "run.log").read_text()
+    assert _status(second)["state"] == "stopped"

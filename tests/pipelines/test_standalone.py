@@ -1,13 +1,15 @@
-"""The demo's pipeline, the file as it is, on a standalone Spark cluster: one flag says where."""
+"""The demo's pipeline, the file as it is, on a standalone Spark cluster of two workers, and through Spark Connect: one
+flag says where."""
 
 import json
 import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,9 +17,36 @@ import pytest
 
 import moldau.testing
 from tests.pipelines.clusters import Cluster, Record
-from tests.pipelines.standalone_spark import standalone
+from tests.pipelines.standalone_spark import Standalone, connect_server, standalone
 
 TIMEOUT_S = 180.0
+LOOK_S = 0.05
+HELPER = """
+def capital(text):
+    return text.upper()
+"""
+PYTHON_FILE = """
+from pyspark.sql import functions as F
+
+from moldau.pipelines import Pipeline
+
+pipeline = Pipeline("capitals", spark={{"spark.submit.pyFiles": "{helper}"}})
+pipeline.source("visits", topic="page-views", schema="organisation STRING")
+
+
+def shout(text):
+    import capitals
+
+    return capitals.capital(text)
+
+
+@pipeline.view
+def capitals_of(visits):
+    return visits.select(F.udf(shout, "string")("organisation").alias("name"))
+
+
+pipeline.sink("table", from_="capitals_of", sqlite="capitals.db", table="capitals")
+"""
 FILE = Path(__file__).parents[2] / "examples" / "visits.yaml"
 PARTITIONS = 3
 VISITS = 300
@@ -49,28 +78,75 @@ def sent(cluster: Cluster) -> Counts:
     return dict(counts)
 
 
-def test_a_standalone_master_and_worker_run_the_demos_pipeline(cluster: Cluster, sent: Counts, tmp_path: Path) -> None:
-    with standalone(tmp_path, cores=2) as master:
-        run(tmp_path, cluster, "--master", master)
-        work = [path.name for path in (tmp_path / "work").iterdir()]
-        assert [name for name in work if name.startswith("app-")], "the worker had nothing to do"
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """A cluster of two workers, of which one of the tests kills one."""
+    with standalone(tmp_path_factory.mktemp("spark"), cores=1, workers=2) as running:
+        yield running
+
+
+def test_a_file_of_python_and_what_it_imports_are_sent_to_the_workers(
+    cluster: Cluster, sent: Counts, spark: Standalone, tmp_path: Path
+) -> None:
+    (tmp_path / "capitals.py").write_text(HELPER)
+    (tmp_path / "capitals_of_visits.py").write_text(PYTHON_FILE.format(helper=tmp_path / "capitals.py"))
+    end(start(tmp_path, tmp_path / "capitals_of_visits.py", cluster, "--master", spark.url))
+    with closing(sqlite3.connect(tmp_path / "capitals.db")) as connection:
+        found = connection.execute("SELECT name, count(*) FROM capitals GROUP BY name").fetchall()
+    organisations: Counter[str] = Counter()
+    for (organisation, _), visits in sent.items():
+        organisations[organisation.upper()] += visits
+    assert dict(found) == dict(organisations)
+
+
+def test_a_cluster_of_which_a_worker_is_killed_runs_the_demos_pipeline(
+    cluster: Cluster, sent: Counts, spark: Standalone, tmp_path: Path
+) -> None:
+    few = ("--set", "sources.visits.max_per_batch=100", "--master", spark.url)
+    running = start(tmp_path, FILE, cluster, *few)
+    wait_for_rows(tmp_path, running)
+    spark.workers[0].kill9()
+    end(running)
     assert in_table(tmp_path) == sent
     assert in_topic(cluster) == sent
 
 
-def run(directory: Path, cluster: Cluster, *where: str) -> None:
-    file = shutil.copy(FILE, directory)
-    command = (sys.executable, "-m", "moldau", "pipeline", "run", file, "--bootstrap-server", cluster.bootstrap)
-    ended = subprocess.run(
-        [*command, "--once", *where], cwd=directory, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+def test_the_demos_pipeline_runs_through_spark_connect(cluster: Cluster, sent: Counts, tmp_path: Path) -> None:
+    with connect_server(tmp_path / "server") as address:
+        end(start(tmp_path, FILE, cluster, "--set", "name=visits-elsewhere", "--remote", address))
+    assert in_table(tmp_path) == sent
+    assert in_topic(cluster) == sent
+
+
+def start(directory: Path, file: Path, cluster: Cluster, *where: str) -> "subprocess.Popen[str]":
+    here = directory / file.name
+    if here != file:
+        shutil.copy(file, here)
+    command = (sys.executable, "-m", "moldau", "pipeline", "run", here, "--bootstrap-server", cluster.bootstrap)
+    return subprocess.Popen(
+        [*command, "--once", *where], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+
+
+def end(running: "subprocess.Popen[str]") -> None:
+    said, _ = running.communicate(timeout=TIMEOUT_S)
+    assert running.returncode == 0, said
+
+
+def wait_for_rows(directory: Path, running: "subprocess.Popen[str]") -> None:
+    """Wait until the first batch is in the table."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not (directory / "visits.db").exists() or not in_table(directory):
+        assert running.poll() is None, running.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(LOOK_S)
 
 
 def in_table(directory: Path) -> Counts:
-    with closing(sqlite3.connect(directory / "visits.db")) as connection:
+    with closing(sqlite3.connect(directory / "visits.db")) as connection, suppress(sqlite3.OperationalError):
         rows = connection.execute("SELECT organisation, day, visits FROM visits_by_day").fetchall()
-    return {(organisation, day): visits for organisation, day, visits in rows}
+        return {(organisation, day): visits for organisation, day, visits in rows}
+    return {}  # no table yet
 
 
 def in_topic(cluster: Cluster) -> Counts:

@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa  # type: ignore[import-untyped]  # no type information
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
@@ -117,6 +118,34 @@ def test_a_column_that_the_table_lacks_is_added(spark: "SparkSession", table: Fo
     added, first = {"id": 2, "at": MOMENT, "tags": ["a"]}, {"id": 1, "at": None, "tags": None}
     left = {"key": [first], "mode": []}.get(next(iter(options), ""), [first, {**first, "id": 2}])
     assert table.rows() == sorted([*left, added], key=str)
+
+
+@pytest.mark.parametrize("key", [None, "id"])
+def test_values_that_a_table_would_keep_less_of_are_refused(table: Format, key: str | None) -> None:
+    options = {"key": key} if key else {}
+    writer = delta.writer(table.sink(**options)) if table.kind == "delta" else iceberg.writer(table.sink(**options))
+    narrow = {"n": (pa.int32(), pa.float64()), "price": (pa.decimal128(10, 2), pa.decimal128(12, 4))}
+    narrow |= {"day": (pa.date32(), pa.timestamp("us", "UTC")), "count": (pa.int32(), pa.int64())}
+    first = {"id": pa.array([1], pa.int64()), **{name: pa.array([None], there) for name, (there, _) in narrow.items()}}
+    assert writer.write(pa.table(first), batch(0))
+    for name, (_, wider) in narrow.items():
+        with pytest.raises(PipelineError, match=r"sink 'out': (Delta|Iceberg) says: "):
+            writer.write(pa.table({**first, name: pa.array([None], wider)}), batch(1))
+    assert len(table.rows()) == 1
+
+
+def test_a_delta_table_takes_narrower_values(tmp_path: Path) -> None:
+    table = Format("delta", tmp_path)
+    kinds = {"n": pa.int64(), "price": pa.decimal128(12, 2), "exact": pa.float64(), "at": pa.timestamp("us", "UTC")}
+    first = {"id": pa.array([1]), **{name: pa.array([None], kind) for name, kind in kinds.items()}}
+    narrower = {"n": pa.array([7], pa.int16()), "price": pa.array([7], pa.int32()), "exact": pa.array([7], pa.int32())}
+    narrower |= {"id": pa.array([1]), "at": pa.array([date(2026, 1, 31)])}
+    writer = delta.writer(table.sink(key="id"))
+    assert writer.write(pa.table(first), batch(0))
+    assert writer.write(pa.table(narrower), batch(1))
+    assert table.rows() == [
+        {"id": 1, "n": 7, "price": Decimal(7), "exact": 7.0, "at": datetime(2026, 1, 31, tzinfo=UTC)}
+    ]
 
 
 def test_an_upsert_into_iceberg_that_would_empty_a_column_is_refused(spark: "SparkSession", tmp_path: Path) -> None:

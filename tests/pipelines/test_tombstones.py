@@ -10,6 +10,7 @@ import pytest
 
 from moldau.pipelines.file.files import load
 from moldau.pipelines.file.problems import PipelineError
+from moldau.pipelines.run import tombstones
 from moldau.pipelines.run.display import Display
 from moldau.pipelines.run.runner import ONCE, Run
 from tests.pipelines.clusters import Cluster, Record
@@ -71,3 +72,37 @@ def test_a_tombstone_deletes_the_row_of_its_key(
     file.write_text(file.read_text().replace("key: [page, day]}", "mode: append}"))
     with pytest.raises(PipelineError, match="sink 'days': a row made of a tombstone would be written as one of NULLs"):
         Run(load(file), spark, ONCE, display=Display(io.StringIO(), live=False)).to_the_end()
+
+    # a view that has forgotten the column, and one that leaves such rows out
+    words = file.read_text().replace("mode: append}", "key: [page, day]}")
+    file.write_text(words.replace("price * 2 AS price, _deleted FROM orders", "price * 2 AS price FROM orders"))
+    with pytest.raises(
+        PipelineError, match=r"sink 'table': no view looks at '_deleted' of source 'orders': .* of NULLs"
+    ):
+        Run(load(file), spark, ONCE, display=Display(io.StringIO(), live=False)).to_the_end()
+
+
+@pytest.mark.parametrize(
+    ("query", "overlooked"),
+    [
+        ("SELECT id, price FROM orders", True),
+        ("SELECT id, price FROM (SELECT * FROM orders WHERE price > 1)", True),
+        ("WITH c AS (SELECT * FROM orders) SELECT c.id, town FROM c JOIN towns USING (id)", True),
+        ("SELECT id, count(*) AS n FROM orders GROUP BY id", True),
+        ("SELECT id, price FROM orders WHERE NOT _deleted", False),
+        ("SELECT id, if(_deleted, 0, price) AS price FROM orders", False),
+        ("SELECT id, _deleted AS gone FROM orders", False),
+        ("SELECT id, count_if(NOT _deleted) AS n FROM orders GROUP BY id", False),
+        ("WITH c AS (SELECT * FROM orders WHERE NOT _deleted) SELECT id FROM c", False),
+    ],
+)
+def test_a_view_that_never_looks_at_tombstones_is_found_in_the_plan(
+    spark: "SparkSession", query: str, overlooked: bool
+) -> None:
+    ticks = spark.readStream.format("rate").load()
+    orders = ticks.selectExpr("value AS id", "value AS price", "value % 2 = 0 AS _deleted")
+    orders.createOrReplaceTempView("orders")
+    spark.sql("SELECT id, 'Brno' AS town FROM range(3)").createOrReplaceTempView("towns")
+    assert tombstones._overlooked(spark.sql(query), orders) is overlooked
+    mapped = orders.mapInPandas(lambda frames: frames, "id BIGINT")
+    assert not tombstones._overlooked(mapped, orders), "a function has seen it"

@@ -247,6 +247,12 @@ def test_a_replay_that_would_do_harm_or_nothing_is_refused(file: Path, sink: str
     assert words in str(error.value)
 
 
+def test_a_replay_into_a_topic_that_a_pattern_of_production_matches_is_refused(file: Path) -> None:
+    file.write_text(file.read_text().replace("topic: page-views", 'pattern: "page-.*"'))
+    with pytest.raises(PipelineError, match="--to is a topic that source 'visits' reads"):
+        _plan(file, "table", "topic=page-copies")
+
+
 def test_only_topics_can_be_read_from_a_time(file: Path) -> None:
     file.write_text(file.read_text().replace("    topic: page-views\n", "    files: in\n    format: json\n"))
     with pytest.raises(PipelineError, match=r"source 'visits' \(files\) cannot be read from a time"):
@@ -263,5 +269,6 @@ def test_times_and_targets_that_cannot_be_read_are_named() -> None:
         "key": ["b", "c"],
         "create": {"partitions": 3},
     }
+    assert replay.target("topic=a,create=true,table=truely") == {"topic": "a", "create": True, "table": "truely"}
     with pytest.raises(ValueError, match="'sqlite' is not of the form"):
         replay.target("sqlite")

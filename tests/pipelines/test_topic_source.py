@@ -175,6 +175,19 @@ def test_a_topic_that_is_not_there_is_named_with_the_nearest_one(cluster: Cluste
     assert found.hint == f"did you mean {topic!r}?"
 
 
+def test_a_table_of_records_without_keys_is_refused(storage: Path, moldau_cluster_only: Cluster) -> None:
+    cluster = moldau_cluster_only
+    topic = cluster.new_topic("towns", 2)
+    spec = pipeline(storage, cluster.bootstrap)
+    assert problems(spec, topic=topic, **{"as": "table"}) == []
+    cluster.send(topic, [b'{"id": 1}'] * 3)
+    [found] = problems(spec, topic=topic, **{"as": "table"})
+    assert found.message == "source 'rows': its records have no keys, and a table is the newest record of each key"
+    assert problems(spec, topic=topic) == []
+    cluster.send(topic, [Record(b'{"id": 1}', b"1", partition=1)])
+    assert problems(spec, topic=topic, **{"as": "table"}) == []
+
+
 def test_a_topic_that_a_sink_will_make_need_not_be_there(cluster: Cluster, storage: Path) -> None:
     made = {"out": sink("topic", topic="made-later", create=True)}
     assert problems(pipeline(storage, cluster.bootstrap, sinks=made), topic="made-later") == []

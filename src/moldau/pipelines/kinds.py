@@ -1,33 +1,47 @@
 """Kinds of sources, formats and sinks: the protocol of each, and the list of all.
 
-Modules are imported when a pipeline names them: a pipeline without MongoDB needs no MongoDB client.
+Modules are imported when a pipeline names them: a pipeline without MongoDB needs no MongoDB client. Other packages have
+kinds of their own, by entry points (`moldau.pipelines.sources`, `moldau.pipelines.sinks`); a name of ours stays ours.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.pipelines.file.options import Option, choice, names, watermark
 from moldau.pipelines.file.problems import Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec
+from moldau.pipelines.file.transforms import OPTION as TRANSFORMS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructType
 
+    from moldau.pipelines.sources.kept_table import KeptTable
+
+
+Ranges = dict[str, dict[int, tuple[int, int]]]
+"""The first offset to read and the one to stop before, by topic and partition."""
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """Facts about the run for reading and writing. `storage` is the pipeline's, or a replay's own; `whole`: streams of
-    topics are read as what is there now, to be computed as a whole."""
+    topics are read as what is there now, to be computed as a whole; `ranges`: as these records of each source;
+    `keeps_tables`: topics that are tables are kept in the storage; `joined_on`: columns by which they are joined."""
 
     spark: "SparkSession"
     pipeline: PipelineSpec
     storage: Path
     whole: bool = False
+    ranges: "Mapping[str, Ranges] | None" = None
+    keeps_tables: bool = False
+    joined_on: "Mapping[str, str]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +53,10 @@ class Reading:
 
     rows: "DataFrame"
     bad: "DataFrame | None" = None
+    kept: "KeptTable | None" = None
+    """The table, if it is kept in the storage."""
+    begun: "Callable[[], Iterable[str]]" = tuple
+    """Maker of the lines that the source has to say when a run begins."""
 
 
 class SourceKind(Protocol):
@@ -91,6 +109,7 @@ class SinkKind(Protocol):
 COMMON_SOURCE_OPTIONS = (
     Option("as", choice("stream", "table"), "read as a stream, or as a table of what is there now", default="stream"),
     Option("watermark", watermark, "event-time column and how late a row may come, such as `at 1 day`"),
+    TRANSFORMS,
 )
 COMMON_SINK_OPTIONS = (
     Option("from", names, "the views or sources whose rows it takes", required=True),
@@ -99,6 +118,7 @@ COMMON_SINK_OPTIONS = (
         choice("append", "update", "complete"),
         "Spark's output mode; update where the sink has a key, else append",
     ),
+    TRANSFORMS,
 )
 
 SOURCES = {
@@ -133,8 +153,27 @@ RETELLING = frozenset({"topic", "http", "console"})
 """Sinks that may be given a row again as it changes. The others need a key for it."""
 
 
+SOURCE_POINTS, SINK_POINTS = "moldau.pipelines.sources", "moldau.pipelines.sinks"
+"""Groups of entry points."""
+
+
+class BadKind(Exception):
+    """Error: a kind of another package cannot be used; the message says why."""
+
+
+def source_names() -> list[str]:
+    """The names of all kinds of sources."""
+    return [*SOURCES, *(name for name in _points(SOURCE_POINTS) if name not in SOURCES)]
+
+
+def sink_names() -> list[str]:
+    """The names of all kinds of sinks."""
+    return [*SINKS, *(name for name in _points(SINK_POINTS) if name not in SINKS)]
+
+
 def source_kind(name: str) -> SourceKind:
-    kind: SourceKind = _kind(SOURCES[name])
+    """The kind of that name. Raises BadKind."""
+    kind: SourceKind = _kind(SOURCES[name]) if name in SOURCES else _foreign(SOURCE_POINTS, name, "read")
     return kind
 
 
@@ -144,8 +183,33 @@ def format_kind(name: str) -> FormatKind:
 
 
 def sink_kind(name: str) -> SinkKind:
-    kind: SinkKind = _kind(SINKS[name])
+    """The kind of that name. Raises BadKind."""
+    kind: SinkKind = _kind(SINKS[name]) if name in SINKS else _foreign(SINK_POINTS, name, "attach")
     return kind
+
+
+@cache
+def _points(group: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=group)}
+
+
+@cache
+def _foreign(group: str, name: str, does: str) -> Any:
+    """The object of an entry point, or `KIND` of a module that it names."""
+    point = _points(group)[name]
+    where = f"{name!r} of the package {point.dist.name if point.dist else point.value!r}"
+    try:
+        found = point.load()
+    except Exception as error:  # whatever the import of another package raises
+        raise BadKind(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
+    found = getattr(found, "KIND", found)
+    parts = ("options", "check", does, *(("guarantee",) if group == SINK_POINTS else ()))
+    lacks = [part for part in parts if not hasattr(found, part)]
+    if lacks:
+        raise BadKind(f"{where} has no {lacks[0]!r}: it is no kind of {group.rpartition('.')[2]}")
+    if not found.options or found.options[0].name != name:
+        raise BadKind(f"{where} must have an option {name!r} as its first")
+    return found
 
 
 def _kind(module: str) -> Any:

@@ -136,6 +136,17 @@ class Cluster:
                 for topic, numbers in partitions.items()
             }
 
+    def bounds(self, partitions: Mapping[str, Iterable[int]]) -> tuple[Offsets, Offsets]:
+        """The first offset of each partition, and the next one: of a transaction that is open, its first."""
+        begins: Offsets = {}
+        ends: Offsets = {}
+        with self.consumer() as consumer:
+            for place in _all(partitions):
+                low, high = consumer.get_watermark_offsets(place, timeout=REQUEST_TIMEOUT_S)
+                begins.setdefault(place.topic, {})[place.partition] = int(low)
+                ends.setdefault(place.topic, {})[place.partition] = int(high)
+        return begins, ends
+
     @contextmanager
     def _admin(self) -> Iterator[AdminClient]:
         """An admin client, kept until all has been asked: one that is given up answers nothing more."""

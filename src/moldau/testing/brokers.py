@@ -19,6 +19,7 @@ FOR_TESTS = {
     "log.flush.policy": "os",  # a test does not outlive a power cut
     "log.dir.ballast.bytes": "0",  # nor does it fill a disk
     "group.initial.rebalance.delay.ms": "0",  # its consumers are few, and it waits for the first
+    "metrics.listener": "",  # many brokers run side by side, and few tests ask
     "offsets.topic.num.partitions": "3",
     "offsets.topic.replication.factor": "1",
 }

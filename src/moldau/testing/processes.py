@@ -167,6 +167,7 @@ class ClusterOfProcesses:
                 "log.dirs": str(directory / f"data-{number}"),
                 "log.flush.policy": "os",
                 "log.dir.ballast.bytes": "0",
+                "metrics.listener": "",
                 "offsets.topic.replication.factor": str(min(3, brokers)),
                 **(properties or {}),
             }

@@ -10,6 +10,87 @@ from tests.pipelines.clusters import Cluster
 from tests.pipelines.writing import problems_of, write
 
 BAD_FILES = {
+    "a pipeline that would read what it writes": (
+        """\
+        name: bad
+        dead_letters: page-views
+        sources:
+          visits: {topic: page-views, schema: a INT}
+          others: {pattern: "page-.*", schema: a INT}
+          beats: {rate: 1}
+        sinks:
+          out: {from: visits, topic: page-views}
+          elsewhere: {from: visits, topic: page-views, bootstrap: "other:9092"}
+          more: {from: others, topic: page-copies}
+          fine: {from: beats, topic: page-views}
+        """,
+        [
+            "bad.yaml:4: source 'visits' reads 'page-views', the pipeline's own dead letters: what cannot be read would"
+            " go round without end (another topic)",
+            "bad.yaml:5: source 'others' reads 'page-views', the pipeline's own dead letters: what cannot be read would"
+            " go round without end (another topic)",
+            "bad.yaml:8: sink 'out' writes to 'page-views', which its source 'visits' reads: it would go round without"
+            " end (another topic)",
+            "bad.yaml:10: sink 'more' writes to 'page-copies', which its source 'others' reads: it would go round"
+            " without end (another topic)",
+        ],
+    ),
+    "two sinks in one directory": (
+        """\
+        name: bad
+        sources: {a: {rate: 1}, b: {rate: 1}}
+        sinks:
+          one: {from: a, parquet: out}
+          two: {from: b, parquet: ./out}
+        """,
+        [
+            "bad.yaml:5: sink 'two' writes to the directory of 'one': rows of one of them would be lost"
+            " (one sink with `from: [a, b]`)"
+        ],
+    ),
+    "values of another shape": (
+        """\
+        name: bad
+        storage: s3a://bucket/state
+        spark: {spark: {driver: {memory: 4g}}}
+        client: {acks: }
+        sources: {a: {rate: 1, watermark: timestamp 10 minuts}, b: {rate: 1, watermark: timestamp -1 day}}
+        sinks: {out: {from: [a, a], console: 1}}
+        """,
+        [
+            "bad.yaml:2: the pipeline: 'storage' must be a directory, on this machine or mounted, and no address, not"
+            " 's3a://bucket/state'",
+            "bad.yaml:3: the pipeline: 'spark' must be names with one value each, and 'spark' has several, not"
+            " {'spark': {'driver': {'memory': '4g'}}}",
+            "bad.yaml:4: the pipeline: 'client' must be names with one value each, and 'acks' has none, not"
+            " {'acks': None}",
+            "bad.yaml:5: source 'a': 'watermark' must be a column and a time, such as `at 1 day`, not"
+            " 'timestamp 10 minuts'",
+            "bad.yaml:5: source 'b': 'watermark' must be a column and a time, such as `at 1 day`, not"
+            " 'timestamp -1 day'",
+            "bad.yaml:6: sink 'out': 'from' must be names, each once, not ['a', 'a']",
+        ],
+    ),
+    "a name that is too long for a file": (
+        f"""\
+        name: {"n" * 121}
+        sources: {{a: {{rate: 1}}}}
+        sinks: {{out: {{from: a, console: 1}}}}
+        """,
+        [f"bad.yaml:1: the pipeline: 'name' must be a name of 120 letters at most, not '{'n' * 121}'"],
+    ),
+    "a setting that Spark would pass over": (
+        """\
+        name: bad
+        spark: {driver.memory: 4g}
+        sources: {a: {rate: 1}}
+        sinks: {out: {from: a, console: 1}}
+        """,
+        [
+            "bad.yaml:2: the pipeline: 'spark' must be settings whose names begin with `spark.`, and 'driver.memory'"
+            " does not, not {'driver.memory': '4g'}"
+        ],
+    ),
     "an option misspelled": (
         """\
         name: bad
@@ -264,7 +345,7 @@ def test_a_topic_that_is_not_there_is_told_together_with_the_rest(tmp_path: Path
         sources:
           visits: {{topic: {topic}, schema: a INT}}
           missing: {{topic: {topic}-not, schema: a INT}}
-        sinks: {{out: {{from: [visits, missng], topic: {topic}, create: {{partitions: 1}}}}}}
+        sinks: {{out: {{from: [visits, missng], topic: {topic}-out, create: {{partitions: 1}}}}}}
         """
     bootstrap = moldau_cluster_only.bootstrap
     path = write(tmp_path, "bad.yaml", text)

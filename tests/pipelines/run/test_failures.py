@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from moldau.pipelines.run.failures import explain
+import moldau
+from moldau.pipelines.file.problems import Place
+from moldau.pipelines.run.failures import explain, line_of_user
 
 
 class Captured(Exception):
@@ -44,6 +46,11 @@ CASES = {
         "=== Streaming Query ===\nIdentifier: [id = 1]\n",
         'UndefinedTable: relation "visits" does not exist LINE 1: INSERT INTO visits',
     ),
+    "a batch that is too large": (
+        "java.lang.OutOfMemoryError: Java heap space",
+        "OutOfMemoryError: Java heap space (make batches smaller by `max_per_batch`, or give Spark more by "
+        "`spark: {spark.driver.memory: 4g}`)",
+    ),
     "an error of ours in a traceback": (
         'Traceback (most recent call last):\n  File "a.py", line 1\n'
         "moldau.pipelines.file.problems.PipelineError: visits.yaml:9: sink 'table': no column 'day'\n SQLSTATE: 38000",
@@ -65,6 +72,25 @@ def test_the_root_cause_is_told_if_it_has_words() -> None:
     assert explain(Captured("Query failed", Captured(""))) == "Query failed"
     assert explain(KeyError("at")) == "KeyError: 'at'"
     assert explain(Captured("")) == "Captured"
+
+
+def _in_worker(*frames: str, error: str) -> Captured:
+    stack = "".join(f'  File "{file}", line 7, in cents\n    return int(amount)\n           ^^^\n' for file in frames)
+    words = "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+    return Captured("Query failed", Captured(f"{words}{stack}{error}"))
+
+
+def test_an_error_in_a_function_of_the_users_names_the_last_line_of_theirs() -> None:
+    numpy = "/srv/venv/lib/python3.11/site-packages/numpy/core.py"
+    error = _in_worker("/srv/orders.py", "/srv/money.py", numpy, "<frozen x>", error="ValueError: 'a lot'")
+    assert line_of_user(error) == (Place("/srv/money.py", 7), "return int(amount)")
+    assert explain(error) == "ValueError: 'a lot' (/srv/money.py:7: return int(amount))"
+
+
+@pytest.mark.parametrize("file", [moldau.__file__, "/tmp/spark/moldau.zip/moldau/pipelines/formats/avro.py"])
+def test_an_error_in_our_own_functions_is_no_line_of_the_users(file: str) -> None:
+    error = _in_worker("/opt/pyspark.zip/pyspark/worker.py", file, error="moldau.x.RegistryError: no answer")
+    assert (line_of_user(error), explain(error)) == (None, "no answer")
 
 
 def test_a_message_of_pages_is_cut() -> None:

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer
 from moldau.pipelines.run.groups import Groups, Reader, delete, readers_of_sink
 from moldau.pipelines.topics import Cluster as Place
 from moldau.pipelines.topics import when_ready
+from moldau.testing.processes import ClusterOfProcesses
 from tests.pipelines.clusters import Cluster
 from tests.pipelines.fakes import spec
 from tests.pipelines.specs import sink, source
@@ -77,6 +78,44 @@ def test_a_group_with_a_member_is_told_once_and_written_again_when_it_is_free(cl
         _settled(groups)
     assert len(said) == 1
     assert _offsets(cluster, group, topic) == 3
+
+
+def test_positions_are_committed_across_restarts_of_the_broker(tmp_path: Path) -> None:
+    """librdkafka's admin client ended the process at one of the first restarts."""
+    broker = ClusterOfProcesses(tmp_path / "cluster", brokers=1)[1]
+    broker.start()
+    cluster = Cluster("restarted", broker.bootstrap)
+    cluster.make("visits", 1)
+    names = [f"visits.{number}" for number in range(4)]
+    groups = Groups({name: [_reader(cluster, "visits")] for name in names}, lambda _: None)
+    stopped, offset = threading.Event(), 0
+
+    def commit() -> None:
+        nonlocal offset
+        while not stopped.wait(0.01):
+            offset += 1
+            for name in names:
+                groups.commit(name, {"visits": {0: offset}})
+
+    committing = threading.Thread(target=commit)
+    committing.start()
+    try:
+        for _ in range(4):
+            broker.kill9()
+            broker.start()
+            _until_committed(cluster, names[0], offset)
+    finally:
+        stopped.set()
+        committing.join()
+    _until_committed(cluster, names[-1], offset)
+    groups.close()
+    broker.kill9()
+
+
+def _until_committed(cluster: Cluster, group: str, offset: int) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while _offsets(cluster, group, "visits") < offset:
+        assert time.monotonic() < deadline
 
 
 def test_topics_of_another_cluster_are_committed_there(

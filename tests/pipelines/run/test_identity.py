@@ -1,6 +1,7 @@
 """What a storage remembers, and what is refused because of it; without Spark."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,12 @@ def test_a_topic_that_was_made_anew_is_refused_until_a_reset(moldau_cluster_only
     moldau_cluster_only.make(topic)
     with pytest.raises(PipelineError, match=f"the topic '{topic}' was deleted and made anew: .*pipeline reset"):
         _begun(spec)
+    known = identity.Identity.load(spec.storage)
+    assert known is not None
+    [problem] = identity.made_anew(spec, known)
+    assert "made anew" in problem.message, "a run that goes on sees it, too"
+    failing = replace(spec, sources={"rows": source("topic", topic=topic, format="text")})
+    assert identity.made_anew(failing, known) == [], "Spark ends the run by itself"
     Storage(spec.storage).forget("out")
     assert _begun(spec) == []
     assert _begun(spec) == []

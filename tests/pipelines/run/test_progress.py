@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from moldau.pipelines.run.display import Display, line
+from moldau.pipelines.run.display import Display, line, size, span
 from moldau.pipelines.run.progress import Figures, Offsets, Progress, lag, positions
 
 
@@ -90,6 +90,7 @@ def test_figures_are_those_of_the_last_batch_and_rows_of_all() -> None:
         "lag": 4,
         "batch_ms": 250,
         "watermark": "2026-11-15T04:00:00.000Z",
+        "delay_s": 25 * 3600.0,
         "state_rows": 40,
         "state_bytes": 1000,
         "late_rows": 6,
@@ -178,9 +179,22 @@ def test_a_log_gets_few_lines() -> None:
 
 
 def test_a_line_has_rows_lag_batch_time_watermark_and_state() -> None:
-    figures = Figures("visits.table", "running", 12, 5000, 2500.4, 120, 800, "2026-11-15T04:00:00.000Z", 40, 100, 2)
+    at = "2026-11-15T04:00:00.000Z"
+    figures = Figures("visits.table", "running", 12, 5000, 2500.4, 120, 800, at, 90_061, 40, 2500, 2)
     words = " ".join(line(figures).split())
     assert words == (
         "visits.table running batch 12 5,000 rows 2,500/s lag 120 0.80 s "
-        "watermark 2026-11-15 04:00:00 state 40 rows 2 late"
+        "watermark 2026-11-15 04:00:00 (1 d 1 h back) state 40 rows 3 kB 2 late"
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "0 s"), (65, "1 min 5 s"), (3600, "1 h"), (90_061, "1 d 1 h"), (86_460, "1 d"), (-90, "-1 min 30 s")],
+)
+def test_a_time_has_its_two_largest_units(seconds: float, words: str) -> None:
+    assert span(seconds) == words
+
+
+def test_sizes_are_rounded() -> None:
+    assert [size(0), size(1), size(12_500_000), size(3 * 10**9)] == ["0 kB", "1 kB", "12.5 MB", "3.0 GB"]

@@ -2,9 +2,11 @@
 
 import io
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from moldau.pipelines import kinds
 from moldau.pipelines.file.problems import PipelineError
 from moldau.pipelines.file.spec import PipelineSpec
+from moldau.pipelines.run import runner, together
 from moldau.pipelines.run.display import Display
 from moldau.pipelines.run.runner import CONTINUOUS, ONCE, REALTIME, Run, RunFailed, Stop
 from moldau.pipelines.run.storage import Storage
@@ -179,3 +182,41 @@ def test_a_second_signal_asks_to_stop_now() -> None:
         signal.raise_signal(signal.SIGTERM)
         assert (stop.number, stop.now) == (signal.SIGTERM, True)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_sigterm_while_spark_starts_is_a_clean_stop(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def starting(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("it goes on")
+
+    for module in (runner, together):
+        monkeypatch.setattr(module, "session", starting)
+    made, display = spec(storage), Display(io.StringIO(), live=False)
+    assert runner.run(made, CONTINUOUS, display=display).number == signal.SIGTERM
+    stop, failed = together.run([made], CONTINUOUS, display=display)
+    assert (stop.number, failed) == (signal.SIGTERM, [])
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_spark_that_is_gone_is_told_with_what_to_set(
+    storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Gone:
+        """A session whose Java has ended."""
+
+        def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+            self._sc = SimpleNamespace(_gateway=SimpleNamespace(proc=process))
+
+        def __getattr__(self, name: str) -> Any:
+            raise ConnectionRefusedError(name)
+
+    with subprocess.Popen(["true"]) as ended:
+        spark: Any = Gone(ended)
+        made = spec(storage, source(_filled(tmp_path / "in", ["a"])), sink("out"))
+        run = Run(made, spark, ONCE, display=Display(io.StringIO(), live=False))
+        monkeypatch.setattr(Run, "_jobs", lambda run: run.spark.streams)
+        with pytest.raises(RunFailed) as failure:
+            run.to_the_end()
+    assert str(failure.value).startswith("visits: Spark's Java ended by itself, most likely for lack of memory")
+    assert "max_per_batch" in str(failure.value)
+    assert _status(made)["error"] == str(failure.value)

@@ -93,3 +93,12 @@ def test_a_checkpoint_is_forgotten_and_the_others_stay(tmp_path: Path) -> None:
     storage.forget("never there")
     assert storage.checkpoints() == ["topic"]
     assert {entry.name for entry in tmp_path.iterdir()} == {"checkpoints"}
+
+
+def test_schemas_that_were_found_are_forgotten_as_a_whole(tmp_path: Path) -> None:
+    storage = Storage(tmp_path)
+    storage.forget_schemas()
+    storage.schemas.mkdir()
+    (storage.schemas / "visits.json").write_text("{}")
+    storage.forget_schemas()
+    assert list(storage.schemas.iterdir()) == []

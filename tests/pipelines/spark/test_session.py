@@ -1,3 +1,4 @@
+import socket
 import subprocess
 import sys
 import zipfile
@@ -70,3 +71,20 @@ def test_the_log_of_the_run_before_is_kept_once(tmp_path: Path) -> None:
     assert not session._fresh_log(tmp_path).exists()
     assert [path.name for path in tmp_path.iterdir()] == ["spark.log.1"]
     assert (tmp_path / "spark.log.1").read_text() == "second"
+
+
+def test_a_spark_connect_server_that_is_not_there_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert session.CONNECT_WAIT_S < 60
+    monkeypatch.setattr(session, "CONNECT_WAIT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(session.SessionFailed) as failure:
+            session.session(pipeline(tmp_path), remote=f"sc://127.0.0.1:{port}/;token=secret")
+        words = f"no Spark Connect server answers at sc://127.0.0.1:{port} within 0.5 s"
+        assert str(failure.value) == f"{words}: is it started, and is the port right?"
+    with pytest.raises(session.SessionFailed, match="no Spark Connect server answers"):
+        session.session(pipeline(tmp_path), remote=f"sc://127.0.0.1:{port}")
+    with pytest.raises(session.SessionFailed, match=r"^http://127\.0\.0\.1 is no address of Spark Connect: "):
+        session.session(pipeline(tmp_path), remote="http://127.0.0.1")

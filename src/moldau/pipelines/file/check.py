@@ -10,10 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from moldau.pipelines import kinds
-from moldau.pipelines.file.problems import Place, Problem, suggestion
+from moldau.pipelines.file.problems import PipelineError, Place, Problem, suggestion
 from moldau.pipelines.file.python_file import last_line_in
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec, ViewSpec
+from moldau.pipelines.run import places
 from moldau.pipelines.run.failures import explain
+from moldau.pipelines.run.transforming import applied
+from moldau.pipelines.sinks import topic_route
 from moldau.pipelines.sql_names import tables
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 NOTHING = "which is no source or view"
 COLUMN = "UNRESOLVED_COLUMN"
 """Start of Spark's names for a missing column."""
-COLUMN_OPTIONS = ("key", "headers", "columns", "partition_by", "newest_by")
+COLUMN_OPTIONS = ("key", "headers", "columns", "partition_by", "newest_by", "route")
 CONDITION_OPTION = "delete_when"
 ITS_OWN_PLACE = re.compile(r"( on search path \[[^]]*\]\.)?[; (]+line (?P<line>\d+),? pos \d+\)?")
 """Place in the SQL that Spark adds to a message: its line counts from the start of the SQL, not of the file."""
@@ -52,6 +55,7 @@ def check_names(spec: PipelineSpec, broken: Iterable[str] = ()) -> Iterator[Prob
                 place = sink.places.get("from", sink.place)
                 yield Problem(place, f"sink {sink.name!r} takes rows from {flow!r}, {NOTHING}", suggestion(flow, known))
     yield from _cycles(spec)
+    yield from places.problems(spec)
 
 
 def _unknown_inputs(view: ViewSpec, known: set[str], spec: PipelineSpec) -> Iterator[Problem]:
@@ -106,10 +110,17 @@ def check_frames(spec: PipelineSpec, frames: "Mapping[str, DataFrame | Exception
     frame; one whose inputs have failed is left out."""
     problems: list[Problem] = []
     for name, found in frames.items():
-        if isinstance(found, Exception):
+        if isinstance(found, PipelineError):
+            problems.extend(found.problems)
+        elif isinstance(found, Exception):
             problems.append(_refusal(spec.views.get(name) or spec.sources[name], found))
     for sink in spec.sinks.values():
-        flows = {flow: frame for flow in sink.flows if (frame := _frame(frames, flow)) is not None}
+        there = {flow: frame for flow in sink.flows if (frame := _frame(frames, flow)) is not None}
+        try:
+            flows = {flow: applied(sink, frame) for flow, frame in there.items()}
+        except PipelineError as error:
+            problems.extend(error.problems)
+            continue
         problems.extend(_missing_columns(sink, {flow: frame.columns for flow, frame in flows.items()}))
         problems.extend(_bad_conditions(sink, flows.values()))
     return in_order(problems)
@@ -124,7 +135,7 @@ def _missing_columns(sink: SinkSpec, columns: Mapping[str, list[str]]) -> Iterat
     for option in COLUMN_OPTIONS:
         place = sink.places.get(option, sink.place)
         for flow, there in columns.items():
-            for name in _column_names(sink.options.get(option)):
+            for name in _column_names(option, sink.options.get(option)):
                 if name not in there:
                     message = f"sink {sink.name!r}: {flow!r} has no column {name!r} for its {option!r}"
                     yield Problem(place, message, suggestion(name, there))
@@ -143,11 +154,14 @@ def _bad_conditions(sink: SinkSpec, flows: "Iterable[DataFrame]") -> Iterator[Pr
             yield Problem(place, f"sink {sink.name!r}: {CONDITION_OPTION!r}: {message}", hint)
 
 
-def _column_names(value: Any) -> Iterable[str]:
-    """Names of columns in an option: it is a list of them, or says what each is for."""
+def _column_names(option: str, value: Any) -> Iterable[str]:
+    """Names of columns in an option: it is a list of them or of what has one (`column`), says what each is for, or has
+    them in a text."""
+    if option == "route":
+        return topic_route.columns(value or "")
     if isinstance(value, Mapping):
         return [str(name) for name in value.values()]
-    return value if isinstance(value, list | tuple) else ()
+    return [str(getattr(each, "column", each)) for each in value] if isinstance(value, list | tuple) else ()
 
 
 def _refusal(owner: ViewSpec | SourceSpec, error: Exception) -> Problem:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moldau.pipelines import kinds
-from moldau.pipelines.file.options import Choice, Given, Option, mapping, parse_options, text
+from moldau.pipelines.file.options import Choice, Given, Option, mapping, parse_options, text, watermark
 from moldau.pipelines.file.problems import Place, Problem, near, suggestion
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec, ViewSpec
 from moldau.pipelines.sql_names import tables
@@ -24,10 +24,16 @@ FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 INTERVAL = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
 
 
+NAME_MAX = 120
+"""Letters of a name: topics of up to 249 and file names of up to 255 are made with it."""
+
+
 def file_name(value: Any) -> str:
     """A name that can be part of a file's name: names of pipelines and sinks become directories and consumer groups."""
     if not isinstance(value, str) or not FILE_NAME.fullmatch(value):
         raise ValueError("a name of letters, digits, '.', '_' and '-'")
+    if len(value) > NAME_MAX:
+        raise ValueError(f"a name of {NAME_MAX} letters at most")
     return value
 
 
@@ -35,6 +41,22 @@ def interval(value: Any) -> str:
     if not isinstance(value, str) or not INTERVAL.fullmatch(value.strip()):
         raise ValueError("a time such as `1 second` or `500 milliseconds`")
     return value.strip()
+
+
+def directory(value: Any) -> str:
+    """A directory of this machine: Spark's own notes could be elsewhere, but ours are files."""
+    if "://" in text(value):
+        raise ValueError("a directory, on this machine or mounted, and no address")
+    return text(value)
+
+
+def spark_settings(value: Any) -> dict[str, str]:
+    """Settings of Spark, which passes over those of other names without a word."""
+    given = mapping(value)
+    for name in given:
+        if not name.startswith("spark."):
+            raise ValueError(f"settings whose names begin with `spark.`, and {name!r} does not")
+    return given
 
 
 PIPELINE_OPTIONS = (
@@ -46,9 +68,12 @@ PIPELINE_OPTIONS = (
         text,
         "topic for records that cannot be read, default `NAME.dead-letters`; `none`: such a record ends the run",
     ),
-    Option("storage", text, "directory of checkpoints and fixed schemas; default `.moldau/NAME` beside the file"),
-    Option("spark", mapping, "settings of Spark, such as `spark.sql.shuffle.partitions: 4`", default={}),
+    Option("storage", directory, "directory of checkpoints and fixed schemas; default `.moldau/NAME` beside the file"),
+    Option("spark", spark_settings, "settings of Spark, such as `spark.sql.shuffle.partitions: 4`", default={}),
     Option("trigger", interval, "the least time between two batches of a continuous run", default="1 second"),
+)
+VIEW_OPTIONS = (
+    Option("watermark", watermark, "a time that the view computes, and how late a row may come, such as `at 1 day`"),
 )
 
 
@@ -71,6 +96,7 @@ class ViewEntry:
     sql_place: Place | None = None
     function: "Callable[..., DataFrame] | None" = None
     parameters: tuple[str, ...] = ()
+    watermark: Given | None = None
 
 
 @dataclass(slots=True)
@@ -108,7 +134,7 @@ def build(draft: Draft, bootstrap: str | None = None) -> tuple[PipelineSpec, lis
         spark=values["spark"],
         trigger=values["trigger"],
         sources={source.name: source for source in sources if source},
-        views={view.name: _view(view, draft.names()) for view in draft.views},
+        views={view.name: _view(view, draft.names(), problems) for view in draft.views},
         sinks={sink.name: sink for sink in sinks if sink},
     )
     return spec, problems
@@ -146,18 +172,21 @@ def _bad_names(draft: Draft) -> Iterable[Problem]:
             yield Problem(sink.place, f"sink {sink.name!r}: its name may have letters, digits, '.', '_' and '-' only")
 
 
-def _view(view: ViewEntry, known: set[str]) -> ViewSpec:
+def _view(view: ViewEntry, known: set[str], problems: list[Problem]) -> ViewSpec:
     inputs = view.parameters
     if view.sql is not None:
         spelled = {name.lower(): name for name in known}
         read = (spelled.get(table.name.lower()) for table in tables(view.sql))
         inputs = tuple(dict.fromkeys(name for name in read if name))
-    return ViewSpec(view.name, view.place, view.sql, view.function, inputs, view.sql_place)
+    given = {"watermark": view.watermark} if view.watermark else {}
+    options, wrong = parse_options(f"view {view.name!r}", VIEW_OPTIONS, given, view.place)
+    problems.extend(wrong)
+    return ViewSpec(view.name, view.place, view.sql, view.function, inputs, view.sql_place, options["watermark"])
 
 
 def _source(entry: Entry, problems: list[Problem]) -> SourceSpec | None:
     owner = f"source {entry.name!r}"
-    names = {**{name: name for name in kinds.SOURCES}, **kinds.OTHER_NAMES}
+    names = {**{name: name for name in kinds.source_names()}, **kinds.OTHER_NAMES}
     parsed = _parsed(owner, entry, names, kinds.source_kind, kinds.COMMON_SOURCE_OPTIONS, problems)
     if parsed is None:
         return None
@@ -167,7 +196,7 @@ def _source(entry: Entry, problems: list[Problem]) -> SourceSpec | None:
 
 def _sink(entry: Entry, problems: list[Problem]) -> SinkSpec | None:
     owner = f"sink {entry.name!r}"
-    names = {name: name for name in kinds.SINKS}
+    names = {name: name for name in kinds.sink_names()}
     parsed = _parsed(owner, entry, names, kinds.sink_kind, kinds.COMMON_SINK_OPTIONS, problems)
     if parsed is None:
         return None
@@ -247,6 +276,9 @@ def _importable(owner: str, entry: Entry, kind: str, find: Callable[[str], Any],
         problems.append(
             Problem(entry.place, f"{owner}: {kind} needs the package {error.name!r}", "pip install 'moldau[pipelines]'")
         )
+        return False
+    except kinds.BadKind as error:
+        problems.append(Problem(entry.place, f"{owner}: {error}"))
         return False
     return True
 

@@ -1,10 +1,16 @@
 """Options of sources, sinks and formats, declared as data: check, defaults and documentation come from here."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from moldau.pipelines.file.problems import Place, Problem, near, suggestion
+
+DELAY = re.compile(
+    r"(interval\s+)?(\d+(\.\d+)?\s+(microsecond|millisecond|second|minute|hour|day|week|month)s?\s*)+", re.IGNORECASE
+)
+"""An interval of Spark's, as far as a watermark takes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +60,20 @@ def names(value: Any) -> tuple[str, ...]:
         or not all(isinstance(item, str) and item.strip() for item in items)
     ):
         raise ValueError("a name or a list of names")
-    return tuple(item.strip() for item in items)
+    found = tuple(item.strip() for item in items)
+    if len(set(found)) < len(found):
+        raise ValueError("names, each once")
+    return found
 
 
 def mapping(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise ValueError("names with values")
+    for name, item in value.items():
+        if item is None or isinstance(item, Mapping | list):
+            raise ValueError(
+                f"names with one value each, and {str(name)!r} has {'none' if item is None else 'several'}"
+            )
     return {str(name): _property(item) for name, item in value.items()}
 
 
@@ -70,7 +84,7 @@ def _property(item: Any) -> str:
 def watermark(value: Any) -> tuple[str, str]:
     """The column and Spark's interval of a text like `at 1 day`."""
     column, _, delay = text(value).strip().partition(" ")
-    if not delay.strip():
+    if not DELAY.fullmatch(delay.strip()):
         raise ValueError("a column and a time, such as `at 1 day`")
     return column, delay.strip()
 

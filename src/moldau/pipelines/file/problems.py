@@ -27,7 +27,10 @@ class Problem:
     hint: str = ""
 
     def __str__(self) -> str:
-        return f"{self.place}: {without_secrets(self.message + (f' ({self.hint})' if self.hint else ''))}"
+        return f"{self.place}: {self.words()}"
+
+    def words(self) -> str:
+        return without_secrets(self.message + (f" ({self.hint})" if self.hint else ""))
 
 
 class PipelineError(Exception):

@@ -53,31 +53,36 @@ class Pipeline:
     @overload
     def view(self, name: "F") -> "F": ...
     @overload
-    def view(self, name: str | None = None) -> "Callable[[F], F]": ...
+    def view(self, name: str | None = None, *, watermark: str | None = None) -> "Callable[[F], F]": ...
     @overload
-    def view(self, name: str, *, sql: str) -> None: ...
+    def view(self, name: str, *, sql: str, watermark: str | None = None) -> None: ...
     @overload
-    def view(self, name: str, *, file: str) -> None: ...
-    def view(self, name: Any = None, *, sql: str | None = None, file: str | None = None) -> Any:
+    def view(self, name: str, *, file: str, watermark: str | None = None) -> None: ...
+    def view(
+        self, name: Any = None, *, sql: str | None = None, file: str | None = None, watermark: str | None = None
+    ) -> Any:
         """A decorator for a function whose parameters are named after sources and views; or SQL, here or in a file."""
-        place, given = _written({"sql": sql})
+        place, given = _written({"sql": sql, "watermark": watermark})
+        mark = given.get("watermark")
         if file is not None:
-            self._draft.views.append(sql_from_file(self._draft, name, place, file))
+            self._draft.views.append(replace(sql_from_file(self._draft, name, place, file), watermark=mark))
             return None
         if sql is not None:
             literal = given["sql"].place if given["sql"].place != place else None
-            self._draft.views.append(ViewEntry(name, place, sql, literal))
+            self._draft.views.append(ViewEntry(name, place, sql, literal, watermark=mark))
             return None
-        return self._view(name) if callable(name) else lambda function: self._view(function, name)
+        return self._view(name) if callable(name) else lambda function: self._view(function, name, mark)
 
     def table(self, **options: Any) -> "Callable[[F], F]":
         """A decorator: the function is a view, and a sink of the same name with these options writes it."""
         place, given = _written(options)
 
+        mark = given.pop("watermark", None)
+
         def register(function: "F") -> "F":
             name = function.__name__
             self._draft.sinks.append(Entry(name, {"from": Given(name, place), **given}, place))
-            return self._view(function)
+            return self._view(function, watermark=mark)
 
         return register
 
@@ -112,7 +117,7 @@ class Pipeline:
         merged = Given([*first, *(view for view, _ in flows)], given.place)
         return replace(sink, given={**sink.given, "from": merged})
 
-    def _view(self, function: "F", name: str | None = None) -> "F":
+    def _view(self, function: "F", name: str | None = None, watermark: Given | None = None) -> "F":
         code = function.__code__
         place = Place(code.co_filename, code.co_firstlineno)
         name = name or function.__name__
@@ -123,7 +128,7 @@ class Pipeline:
                 Problem(place, f"view {name!r}: its parameters must be names of sources and views, without '*'")
             )
         inputs = tuple(item.name for item in parameters if item.kind not in open_ended and item.default is item.empty)
-        self._draft.views.append(ViewEntry(name, place, function=function, parameters=inputs))
+        self._draft.views.append(ViewEntry(name, place, function=function, parameters=inputs, watermark=watermark))
         return function
 
 

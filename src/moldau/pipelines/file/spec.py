@@ -39,6 +39,8 @@ class ViewSpec:
     """The sources and views that it reads: named after FROM and JOIN in its SQL, or its function's parameters."""
     sql_place: Place | None = None
     """Place of the first line of its SQL; None: unknown."""
+    watermark: tuple[str, str] | None = None
+    """A column that it computes, and how late a row may come."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from moldau.pipelines.file.draft import PIPELINE_OPTIONS, Draft, Entry, ViewEntry
+from moldau.pipelines.file.draft import PIPELINE_OPTIONS, VIEW_OPTIONS, Draft, Entry, ViewEntry
 from moldau.pipelines.file.options import Given
 from moldau.pipelines.file.problems import PipelineError, Place, Problem, suggestion
 
@@ -18,6 +19,7 @@ SECTIONS = {
     "tables": "a view and the sink of its rows in one entry: `{sql: ..., delta: path}`",
 }
 SQL_KEYS = ("sql", "file")
+VIEW_KEYS = (*SQL_KEYS, *(option.name for option in VIEW_OPTIONS))
 FREE = "x-"
 """First character of a key without a meaning for us: a place for parts that several entries share by `&name` and `<<:
 *name`."""
@@ -84,15 +86,21 @@ class _Reading:
             return
         pairs = list(self._pairs(node, f"view {name!r}"))
         for key, at, _ in pairs:
-            if key not in SQL_KEYS:
-                self._wrong(at, f"view {name!r} has no option {key!r}", suggestion(key, SQL_KEYS))
-        self._sql_of(name, place, {key: item for key, _, item in pairs})
+            if key not in VIEW_KEYS:
+                self._wrong(at, f"view {name!r} has no option {key!r}", suggestion(key, VIEW_KEYS))
+        self._view_of(name, place, pairs)
 
     def _tables(self, name: str, place: Place, node: yaml.Node) -> None:
         pairs = list(self._pairs(node, f"table {name!r}"))
-        self._sql_of(name, place, {key: item for key, _, item in pairs})
-        given = {key: Given(self._value(item), at) for key, at, item in pairs if key not in SQL_KEYS}
+        self._view_of(name, place, pairs)
+        given = {key: Given(self._value(item), at) for key, at, item in pairs if key not in VIEW_KEYS}
         self._draft.sinks.append(Entry(name, {"from": Given(name, place), **given}, place))
+
+    def _view_of(self, name: str, place: Place, pairs: list[tuple[str, Place, yaml.Node]]) -> None:
+        self._sql_of(name, place, {key: item for key, _, item in pairs})
+        for key, at, item in pairs:
+            if key == "watermark":
+                self._draft.views[-1] = replace(self._draft.views[-1], watermark=Given(self._value(item), at))
 
     def _sql_of(self, name: str, place: Place, items: dict[str, yaml.Node]) -> None:
         if ("sql" in items) == ("file" in items):

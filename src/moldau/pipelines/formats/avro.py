@@ -79,12 +79,29 @@ def _field_names(schema: RegisteredSchema) -> list[str]:
     return [field["name"] for field in fields] if fields else ["value"]
 
 
+def _needed_fields(schema: RegisteredSchema) -> list[str]:
+    """The fields without a default that cannot be null."""
+    found = json.loads(schema.text)
+    fields = found.get("fields", ()) if isinstance(found, dict) else ()
+    return [
+        field["name"]
+        for field in fields
+        if "default" not in field and field["type"] != "null" and "null" not in field["type"]
+    ]
+
+
 def _refuse_unlike(sink: SinkSpec, fields: "StructType", schema: RegisteredSchema) -> None:
-    """Refuse columns that the schema lacks: they would be lost silently."""
+    """Refuse columns that the schema lacks: they would be lost silently; and fields that it needs and no column has:
+    no row could be written."""
+    place = sink.places.get("register", sink.place)
     lost = [name for name in fields.names if name not in _field_names(schema)]
     if lost:
         message = f"sink {sink.name!r}: the registered schema has no field for {', '.join(lost)}"
-        raise PipelineError([Problem(sink.places.get("register", sink.place), message)])
+        raise PipelineError([Problem(place, message)])
+    needed = [name for name in _needed_fields(schema) if name not in fields.names]
+    if needed:
+        message = f"sink {sink.name!r}: the registered schema needs a field {needed[0]!r}, and the rows have none"
+        raise PipelineError([Problem(place, message, "add the column to the view, or give the field a default")])
 
 
 @lru_cache(maxsize=WRITERS_MAX)

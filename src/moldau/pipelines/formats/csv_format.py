@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from moldau.pipelines.file.options import Option, text
 from moldau.pipelines.file.problems import PipelineError, Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec
-from moldau.pipelines.formats import ddl
+from moldau.pipelines.formats import ddl, times
 from moldau.pipelines.formats.decoding import schema_problems
 from moldau.pipelines.formats.one_column import NO_VALUE, NOT_UTF8
 from moldau.pipelines.kinds import Context
@@ -36,8 +36,8 @@ class Csv:
         Option("separator", character, "what stands between two fields", default=","),
         Option("quote", character, "what a field with a separator in it stands in", default='"'),
         Option("escape", character, "what makes a quote inside a quoted field a letter; default: the quote, twice"),
-        Option("null", text, "the text of a null; default: an empty field that is not quoted"),
-        Option("timestamp_format", text, "Spark's pattern for times, where they are not as in ISO 8601"),
+        Option("null", text, "the text of a null; default: an empty field, in quotes or not, as Spark has it"),
+        times.OPTION,
         Option("date_format", text, "Spark's pattern for dates, where they are not as in ISO 8601"),
     )
 
@@ -50,12 +50,17 @@ class Csv:
 
     def decode(self, value: "Column", source: SourceSpec, context: Context) -> "Column":  # noqa: ARG002
         from pyspark.sql import functions as F
+        from pyspark.sql.types import StringType, StructType
 
         if source.options.get("schema") is None:
             raise PipelineError([_no_schema(source)])
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, **_dialect(source)}
         options["multiLine"] = "true"  # a line break in quotes stays as it was written
-        return F.from_csv(value.cast("string"), f"{source.options['schema']}, {CORRUPT} STRING", options)
+        fields, unit, words = StructType.fromDDL(source.options["schema"]), times.unit_of(source), value.cast("string")
+        if unit is None or not isinstance(fields, StructType):
+            return F.from_csv(words, f"{source.options['schema']}, {CORRUPT} STRING", options)
+        texts = StructType([*times.as_texts(fields)]).add(CORRUPT, StringType())
+        return times.of_texts(F.from_csv(words, texts.toDDL(), options), fields, unit, CORRUPT, words)
 
     def split(self, decoded: "Column", value: "Column", fields: "StructType") -> "tuple[Column, Column]":
         from pyspark.sql import functions as F
@@ -71,12 +76,17 @@ class Csv:
                 F.lit(f"does not fit the schema of {len(names)} fields ({', '.join(names)})"),
             )
         )
+        for name in names:
+            outside = times.outside(decoded[name], fields[name].dataType)
+            if outside is not None:
+                reason = reason.when(outside, F.lit(times.words_outside(name)))
         return F.struct(*(decoded[name].alias(name) for name in names)), reason
 
     def encode(self, row: "Column", fields: "StructType", sink: SinkSpec, context: Context) -> "Column":  # noqa: ARG002
         from pyspark.sql import functions as F
 
-        return F.to_csv(row, _dialect(sink)).cast("binary")
+        unit = times.unit_of(sink)
+        return F.to_csv(times.as_numbers(row, fields, unit) if unit else row, _dialect(sink)).cast("binary")
 
 
 def _dialect(spec: SourceSpec | SinkSpec) -> dict[str, str]:
@@ -87,7 +97,8 @@ def _dialect(spec: SourceSpec | SinkSpec) -> dict[str, str]:
         "timestampFormat": "timestamp_format",
         "dateFormat": "date_format",
     }
-    found = {name: spec.options[option] for name, option in given.items() if spec.options.get(option)}
+    unit = times.unit_of(spec)
+    found = {name: is_so for name, option in given.items() if (is_so := spec.options.get(option)) and is_so != unit}
     return {**found, "escape": escape(spec)}
 
 

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 UNDECODED = "surrogateescape"
 """Error handler for bytes that are no text: they pass as they are, and the record that has them is a bad one."""
 
+NOT_IN_ORDER = r"^the header of its file |^\d+ fields under a header"
+"""Reasons of records that are as they were written, their fields not in the schema's order."""
+
 
 @dataclass(frozen=True, slots=True)
 class CsvRecords:
@@ -95,7 +98,8 @@ class Order:
         refusal = None
         if lacking or twice:
             words = f"does not name {lacking[0]!r}" if lacking else f"names {twice[0]!r} twice"
-            refusal = f"the header of its file {words}: {csv.separator.join(header)}"
+            told = f"the header of its file {words}: {csv.separator.join(header)}"
+            refusal = told.encode("utf-8", "replace").decode()
         return cls(places, len(names), csv.separator, csv.null, refusal)
 
     def line(self, fields: Sequence[str], record: str) -> tuple[str, str | None]:

@@ -23,6 +23,8 @@ DELETED = "_deleted"
 """Column that is true in a row made of a record without value; there if the source has `tombstones`."""
 DECODED = "__decoded"
 KNOWN = "__reason"
+CANNOT_BE_DECODED = " cannot be decoded: "
+"""Words of the error that ends a run without dead letters, and names the record."""
 
 
 def decode(raw: "DataFrame", source: SourceSpec, context: Context) -> Reading:
@@ -94,7 +96,7 @@ def _or_end(reason: "Column", source: SourceSpec) -> "Column":
         F.col("topic"),
         F.lit("-"),
         F.col("partition"),
-        F.lit(" cannot be decoded: "),
+        F.lit(CANNOT_BE_DECODED),
         reason,
         F.lit(" (name a topic in 'dead_letters' to set such records aside)"),
     )

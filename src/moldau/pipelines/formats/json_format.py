@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from moldau.pipelines.file.options import Option, text, whole
 from moldau.pipelines.file.problems import PipelineError, Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec
-from moldau.pipelines.formats import ddl
+from moldau.pipelines.formats import ddl, nested, times
 from moldau.pipelines.formats.decoding import schema_problems
 from moldau.pipelines.formats.json_inference import infer
 from moldau.pipelines.formats.json_schema import fields_of, schema_of
@@ -53,7 +53,7 @@ class Json:
     options = (
         Option("schema", schema, "the fields in Spark's DDL; `infer`: from samples; `registry`: from a registry"),
         Option("samples", whole, "how many records `schema: infer` looks at, from the topic's beginning", default=1000),
-        Option("timestamp_format", text, "Spark's pattern for times, where they are not as in ISO 8601"),
+        times.OPTION,
         Option("date_format", text, "Spark's pattern for dates, where they are not as in ISO 8601"),
         *REGISTRY_OPTIONS,
         REGISTER_OPTION,
@@ -75,8 +75,8 @@ class Json:
         from pyspark.sql import functions as F
         from pyspark.sql.types import StringType, StructType
 
-        fields = _fields(source, context)
-        with_corrupt = StructType([*fields.fields]).add(CORRUPT, StringType())
+        fields, unit = _fields(source, context), times.unit_of(source)
+        with_corrupt = StructType([*(times.as_texts(fields) if unit else fields)]).add(CORRUPT, StringType())
         options = {
             "mode": "PERMISSIVE",
             "columnNameOfCorruptRecord": CORRUPT,
@@ -85,7 +85,9 @@ class Json:
             **_patterns(source),
         }
         words = json_text(value)
-        return F.struct(F.from_json(words, with_corrupt, options).alias(FIELDS), words.alias(TEXT))
+        found = F.from_json(words, with_corrupt, options)
+        found = times.of_texts(found, fields, unit, CORRUPT, words) if unit else found
+        return F.struct(found.alias(FIELDS), words.alias(TEXT))
 
     def split(self, decoded: "Column", value: "Column", fields: "StructType") -> "tuple[Column, Column]":
         from pyspark.sql import functions as F
@@ -101,6 +103,8 @@ class Json:
         Schema registered."""
         from pyspark.sql import functions as F
 
+        unit = times.unit_of(sink)
+        row = times.as_numbers(row, fields, unit) if unit else row
         value = F.to_json(row, {"ignoreNullFields": "false", **_patterns(sink)}).cast("binary")
         if sink.options.get("schema") != "registry":
             return value
@@ -121,7 +125,8 @@ def _no_schema(source: SourceSpec) -> Problem:
 
 def _patterns(spec: SourceSpec | SinkSpec) -> dict[str, str]:
     given = {"timestampFormat": "timestamp_format", "dateFormat": "date_format"}
-    return {name: spec.options[option] for name, option in given.items() if spec.options.get(option)}
+    unit = times.unit_of(spec)
+    return {name: found for name, option in given.items() if (found := spec.options.get(option)) and found != unit}
 
 
 def _fields(source: SourceSpec, context: Context) -> "StructType":
@@ -164,9 +169,12 @@ def _reason(decoded: "Column", words: "Column", value: "Column", fields: "Struct
         .when(_has_more(words), F.lit("more than one JSON value"))
     )
     for field in fields:
-        infinite = _infinite(decoded[field.name], field.dataType)
+        infinite = nested.some(decoded[field.name], field.dataType, _infinite)
         if infinite is not None:
             reason = reason.when(infinite, F.lit(f"field {field.name!r} has a number that is too great"))
+        outside = times.outside(decoded[field.name], field.dataType)
+        if outside is not None:
+            reason = reason.when(outside, F.lit(times.words_outside(field.name)))
     return reason
 
 
@@ -194,35 +202,11 @@ def _has_more(words: "Column") -> "Column":
 
 
 def _infinite(column: "Column", kind: "DataType") -> "Column | None":
-    """Whether the column has an infinite number in it; None: it cannot have one."""
+    """Whether the column is an infinite number; None: it is no number that can be."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType
+    from pyspark.sql.types import DoubleType, FloatType
 
-    if isinstance(kind, DoubleType | FloatType):
-        return F.abs(column) == F.lit(float("inf"))
-    if isinstance(kind, StructType):
-        inner = [_infinite(column[field.name], field.dataType) for field in kind]
-        return _any([item for item in inner if item is not None]) if any(item is not None for item in inner) else None
-    if isinstance(kind, ArrayType | MapType):
-        inside = kind.elementType if isinstance(kind, ArrayType) else kind.valueType
-        if _infinite(column, inside) is None:
-            return None
-
-        def is_infinite(item: "Column") -> "Column":
-            return _any([condition for condition in [_infinite(item, inside)] if condition is not None])
-
-        items = column if isinstance(kind, ArrayType) else F.map_values(column)
-        return F.exists(items, is_infinite)
-    return None
-
-
-def _any(conditions: "list[Column]") -> "Column":
-    from pyspark.sql import functions as F
-
-    found = F.lit(False)
-    for condition in conditions:
-        found = found | F.coalesce(condition, F.lit(False))
-    return found
+    return F.abs(column) == F.lit(float("inf")) if isinstance(kind, DoubleType | FloatType) else None
 
 
 KIND = Json()

@@ -3,11 +3,13 @@ why.
 
 `moldau pipeline redrive` reads the same headers (`redrive.py`). Names and texts, all in UTF-8: `moldau.dlq.pipeline`,
 `.source`, `.topic`, `.partition`, `.offset`, `.timestamp` (milliseconds), `.reason`; and `.attempts`, the number of
-times that the record has been sent back.
+times that the record has been sent back. Dead letters of a program's consumer have the same
+(`moldau.client.dead_letters`).
 """
 
 from typing import TYPE_CHECKING
 
+from moldau.client.dead_letters import PREFIX, REASON_MAX
 from moldau.pipelines.file.spec import SourceSpec
 from moldau.pipelines.kinds import Context
 from moldau.pipelines.topics import cluster_of
@@ -16,9 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-PREFIX = "moldau.dlq."
-REASON_MAX = 1000
-"""Characters of a reason: a decoder may write a long text, and people read headers."""
+__all__ = ["PREFIX", "attach", "letters"]
 
 
 def attach(source: SourceSpec, bad: "DataFrame", context: Context) -> "DataStreamWriter":

@@ -29,6 +29,8 @@ class Display:
         self._lines: list[str] = []
         self._refreshed = -REFRESH_S
         self._last: dict[str, tuple[float, int, str]] = {}
+        self._shown: dict[str, Figures] = {}
+        """The last figures of each query: several pipelines may share a terminal."""
 
     def say(self, line: str) -> None:
         with self._lock:
@@ -40,6 +42,9 @@ class Display:
         with progress.changed:
             figures = list(progress.figures.values())
         if self._live:
+            with self._lock:
+                self._shown.update({each.name: each for each in figures})
+                figures = list(self._shown.values())
             self._refresh(figures)
         else:
             self._print(figures)
@@ -87,7 +92,7 @@ def table(figures: list[Figures]) -> list[str]:
 
 def line(figures: Figures, width: int = 0) -> str:
     """The line of a query: `visits.table running batch 12  9,000 rows 5,000/s lag 120 0.80 s watermark 2026-11-16
-    05:00:00 state 40 rows`"""
+    05:00:00 (1 d back) state 40 rows 1 kB`"""
     parts = [f"{figures.name:<{width}}", f"{figures.state:<7}"]
     if figures.batch >= 0:
         parts.append(f"batch {figures.batch:<4}")
@@ -96,8 +101,27 @@ def line(figures: Figures, width: int = 0) -> str:
         parts.append(f"{figures.batch_ms / 1000:5.2f} s")
         if figures.watermark:
             parts.append(f"watermark {figures.watermark.replace('T', ' ').partition('.')[0].rstrip('Z')}")
+            parts.append("" if figures.delay_s is None else f"({span(figures.delay_s)} back)")
         if figures.state_rows:
-            parts.append(f"state {figures.state_rows:,} rows")
+            parts.append(f"state {figures.state_rows:,} rows {size(figures.state_bytes)}")
         if figures.late_rows:
             parts.append(f"{figures.late_rows:,} late")
     return " ".join(part for part in parts if part).rstrip()
+
+
+def span(seconds: float) -> str:
+    """A time in its two largest units: `7 d 3 h`, `2 min 5 s`."""
+    rest, units = abs(int(seconds)), []
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, rest = divmod(rest, length)
+        units.append(f"{count} {unit}" if count else "")
+    first = next((number for number, words in enumerate(units) if words), len(units) - 1)
+    return ("-" if seconds <= -1 else "") + (" ".join(filter(None, units[first : first + 2])) or "0 s")
+
+
+def size(count: int) -> str:
+    """A number of bytes: `1 kB`, `12.5 MB`."""
+    for unit, length in (("GB", 10**9), ("MB", 10**6)):
+        if count >= length:
+            return f"{count / length:,.1f} {unit}"
+    return f"{-(-count // 1000)} kB"

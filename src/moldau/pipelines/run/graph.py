@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
-from moldau.pipelines.file.problems import Place, Problem
+from moldau.pipelines.file.problems import PipelineError, Place, Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec, ViewSpec
-from moldau.pipelines.formats.decoding import DELETED
+from moldau.pipelines.formats import times
 from moldau.pipelines.kinds import Context, Reading, source_kind
+from moldau.pipelines.run import aside, tombstones, transforming
 from moldau.pipelines.run.failures import explain
 from moldau.pipelines.sinks import order
-from moldau.pipelines.sinks.batches import deletes_when
 from moldau.pipelines.sinks.topic import keeps_newest
 
 if TYPE_CHECKING:
@@ -47,8 +47,9 @@ def build(spec: PipelineSpec, context: Context, shape: "Shape | None" = None) ->
     for source in spec.sources.values():
         try:
             frames.readings[source.name] = reading = source_kind(source.kind).read(source, context)
-            rows = shape(source, reading.rows) if shape else reading.rows
-            frames.found[source.name] = _named(source.name, _with_watermark(source, rows))
+            rows = aside.left_out(source, reading.rows, context.storage)
+            rows = transforming.applied(source, shape(source, rows) if shape else rows)
+            frames.found[source.name] = _named(source.name, _with_watermark(source.options.get("watermark"), rows))
         except Exception as error:  # whatever a driver or Spark raises is about this source
             frames.found[source.name] = error
     for view in views_in_order(spec):
@@ -56,9 +57,8 @@ def build(spec: PipelineSpec, context: Context, shape: "Shape | None" = None) ->
         if any(frame is None for frame in inputs):
             continue
         try:
-            frames.found[view.name] = _named(
-                view.name, _view(view, [frame for frame in inputs if frame is not None], context)
-            )
+            rows = _view(view, [frame for frame in inputs if frame is not None], context)
+            frames.found[view.name] = _named(view.name, _with_watermark(view.watermark, rows))
         except Exception as error:  # the view's own function may raise anything
             frames.found[view.name] = error
     return frames
@@ -70,8 +70,7 @@ def views_in_order(spec: PipelineSpec) -> list[ViewSpec]:
     return [spec.views[name] for name in TopologicalSorter(needs).static_order()]
 
 
-def _with_watermark(source: SourceSpec, rows: "DataFrame") -> "DataFrame":
-    watermark = source.options.get("watermark")
+def _with_watermark(watermark: tuple[str, str] | None, rows: "DataFrame") -> "DataFrame":
     return rows.withWatermark(*watermark) if watermark else rows
 
 
@@ -125,12 +124,12 @@ def needed(spec: PipelineSpec, sinks: Iterable[SinkSpec] | None = None) -> Pipel
 
 
 def rows_of(sink: SinkSpec, frames: Frames) -> "DataFrame":
-    """The union, by the columns' names, of the sink's flows."""
+    """The union, by the columns' names, of the sink's flows, after its transforms."""
     flows = [frame for frame in map(frames.of, sink.flows) if frame is not None]
     rows = flows[0]
     for other in flows[1:]:
         rows = rows.unionByName(other)
-    return rows
+    return transforming.applied(sink, rows)
 
 
 def check_sinks(spec: PipelineSpec, frames: Frames) -> "tuple[dict[str, DataFrame], list[Problem]]":
@@ -145,12 +144,24 @@ def check_sinks(spec: PipelineSpec, frames: Frames) -> "tuple[dict[str, DataFram
         if problem is None:
             try:
                 found[sink.name] = rows_of(sink, frames)
+            except PipelineError as error:
+                problems.extend(error.problems)
+                continue
             except Exception as error:  # Spark's analysis of the union
                 problem = Problem(_from(sink), f"sink {sink.name!r}: its flows do not go together: {explain(error)}")
             else:
-                problem = _unwritable(sink, found[sink.name]) or _in_no_order(spec, sink, found[sink.name])
+                problem = _refusal(spec, sink, found[sink.name], frames)
         problems.extend([problem] if problem else ())
     return found, problems
+
+
+def _refusal(spec: PipelineSpec, sink: SinkSpec, rows: "DataFrame", frames: Frames) -> Problem | None:
+    """The first problem of a sink's rows."""
+    return (
+        _unwritable(sink, rows)
+        or tombstones.problem(spec, sink, rows, upstream(spec, sink), frames)
+        or _in_no_order(spec, sink, rows)
+    )
 
 
 def _from(sink: SinkSpec) -> Place:
@@ -172,24 +183,39 @@ def _unlike_flows(sink: SinkSpec, frames: Frames) -> Problem | None:
 def _unwritable(sink: SinkSpec, rows: "DataFrame") -> Problem | None:
     if not rows.isStreaming:
         return Problem(_from(sink), f"sink {sink.name!r} gets no stream: all that it takes is read as a table")
-    return mode_refusal(sink, rows) or _undeleting(sink, rows)
-
-
-def _undeleting(sink: SinkSpec, rows: "DataFrame") -> Problem | None:
-    """The problem of rows made of tombstones in a sink that neither deletes by them nor writes that they are such."""
-    written = DELETED in (sink.options.get("columns") or ())
-    if DELETED not in rows.columns or written or deletes_when(sink, rows.columns):
-        return None
-    words = f"sink {sink.name!r}: a row made of a tombstone would be written as one of NULLs"
-    if "delete_when" in sink.options:
-        return Problem(sink.place, words, f"give it a `key`, or name {DELETED!r} among its `columns`")
-    return Problem(sink.place, words, f"leave them out in a view without the column: WHERE NOT {DELETED}")
+    return mode_refusal(sink, rows)
 
 
 def _in_no_order(spec: PipelineSpec, sink: SinkSpec, rows: "DataFrame") -> Problem | None:
     """The problem if rows of a key come in any order. A topic that is not compacted keeps all of them."""
     problem = order.refusal(sink, rows)
     return problem if problem and (sink.kind != "topic" or keeps_newest(sink, spec)) else None
+
+
+# --- values that no sink can keep
+
+
+def guarded(sink: SinkSpec, rows: "DataFrame") -> "DataFrame":
+    """The rows, of which one that the sink could not keep is an error of its record: a time outside the years that
+    stores have, or no key. Without this a store's client fails, and nobody knows at which record."""
+    from pyspark.sql import functions as F
+
+    columns = {field.name: (F.col("`" + field.name.replace("`", "``") + "`"), field.dataType) for field in rows.schema}
+    faults = [
+        F.when(wrong, F.lit(f"the column {name!r} is a time outside the years 1 to 9999"))
+        for name, (column, kind) in columns.items()
+        if (wrong := times.outside(column, kind)) is not None
+    ]
+    faults.extend(
+        F.when(columns[name][0].isNull(), F.lit(f"the row has no {name!r}, which is of the sink's key"))
+        for name in (sink.options.get("key") or () if sink.kind != "topic" else ())
+        if name in columns
+    )
+    if not faults:
+        return rows
+    # rand() keeps the question here: below a join it would be asked of rows that do not come to the sink
+    fault = F.coalesce(*faults, F.when(F.rand() < 0, F.lit("")))
+    return rows.where(F.when(fault.isNull(), F.lit(True)).otherwise(F.raise_error(fault).cast("boolean")))
 
 
 # --- output modes

@@ -17,6 +17,7 @@ from moldau.pipelines.run.progress import Offsets
 from moldau.pipelines.topics import Cluster, cluster_of, when_ready
 
 if TYPE_CHECKING:
+    from confluent_kafka import Consumer
     from confluent_kafka.admin import AdminClient
 
 REQUEST_TIMEOUT_S = 10.0
@@ -58,7 +59,7 @@ class Groups:
         self._queries = queries
         self._say = say
         self._metadata = metadata
-        self._admins: dict[Cluster, AdminClient] = {}
+        self._consumers: dict[tuple[Cluster, str], Consumer] = {}
         self._complained: set[str] = set()
         self._news = threading.Condition()
         self._pending: dict[str, Offsets] = {}
@@ -84,6 +85,9 @@ class Groups:
             self._closing = True
             self._news.notify_all()
         self._thread.join(timeout_s)
+        if not self._thread.is_alive():
+            for consumer in self._consumers.values():
+                consumer.close()
 
     def _work(self) -> None:
         while True:
@@ -116,24 +120,28 @@ class Groups:
         from confluent_kafka import KafkaException
 
         try:
-            when_ready(lambda: self._alter(cluster, group, positions))
+            when_ready(lambda: self._write(cluster, group, positions))
         except KafkaException as error:
             return str(error.args[0].str())
         return None
 
-    def _alter(self, cluster: Cluster, group: str, positions: Offsets) -> None:
-        """Alter the group's offsets; raises KafkaException if any is refused."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+    def _write(self, cluster: Cluster, group: str, positions: Offsets) -> None:
+        """Commit a group's offsets; raises KafkaException if any is refused.
 
+        A consumer does it, though librdkafka's admin client could as well: that one ends the whole process now and then
+        (`Assertion eonce->refcnt > 0`, confluentinc/librdkafka#4605) when the coordinator's connection is lost.
+        """
+        from confluent_kafka import KafkaException, TopicPartition
+
+        consumer = self._consumers.get((cluster, group))
+        if consumer is None:
+            consumer = self._consumers[cluster, group] = _consumer(cluster, group)
         partitions = [
             TopicPartition(topic, partition, offset, self._metadata)
             for topic, found in positions.items()
             for partition, offset in found.items()
         ]
-        wanted = [ConsumerGroupTopicPartitions(group, partitions)]
-        admin = self._admins.get(cluster) or self._admins.setdefault(cluster, _admin(cluster))
-        [done] = admin.alter_consumer_group_offsets(wanted, request_timeout=REQUEST_TIMEOUT_S).values()
-        for each in done.result().topic_partitions:
+        for each in consumer.commit(offsets=partitions, asynchronous=False) or ():
             if each.error is not None:
                 raise KafkaException(each.error)
 
@@ -155,6 +163,16 @@ def _by_cluster(reading: Sequence[Reader], positions: Offsets) -> tuple[dict[Clu
         elif clusters:
             unclear.append(topic)
     return found, unclear
+
+
+def _consumer(cluster: Cluster, group: str) -> "Consumer":
+    """A consumer that only commits: it is no member of the group. It waits for a coordinator as long as a session may
+    last."""
+    from confluent_kafka import Consumer
+
+    wait_ms = int(REQUEST_TIMEOUT_S * 1000)
+    times = {"session.timeout.ms": wait_ms, "heartbeat.interval.ms": wait_ms // 3}
+    return Consumer({**cluster.settings(), **times, "group.id": group, "enable.auto.commit": False})
 
 
 def _admin(cluster: Cluster) -> "AdminClient":

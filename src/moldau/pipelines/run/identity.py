@@ -132,6 +132,16 @@ def _others(reader: Reader, group: str, ours: str) -> Iterator[str]:
 # --- topics that were made anew
 
 
+def made_anew(spec: PipelineSpec, known: Identity) -> list[Problem]:
+    """Problems of topics that were deleted and made anew since the run began. Asks the clusters only for sources that
+    skip what is lost: the others end the run by themselves."""
+    skipping = {name: source for name, source in spec.sources.items() if source.options.get("lost") == "skip"}
+    if not skipping:
+        return []
+    now = Identity(known.id, known.path, _topic_ids(spec))
+    return list(_made_anew(spec, known, now))
+
+
 def _topic_ids(spec: PipelineSpec) -> dict[str, dict[str, str]]:
     """The id of each topic, for each query that reads it as a stream."""
     reading = {name: readers(spec, sources) for name, sources in _queries(spec).items()}

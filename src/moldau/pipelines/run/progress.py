@@ -9,6 +9,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Figures:
     """Records that are in the topics and not read yet; None: the query reads no topics."""
     batch_ms: int = 0
     watermark: str | None = None
+    delay_s: float | None = None
+    """Seconds from the watermark to the time of the batch: how late a row may be that is still taken."""
     state_rows: int = 0
     state_bytes: int = 0
     late_rows: int = 0
@@ -55,6 +58,7 @@ class Figures:
         self.state_bytes = sum(operator["memoryUsedBytes"] for operator in operators)
         self.late_rows += sum(operator.get("numRowsDroppedByWatermark") or 0 for operator in operators)
         self.at = progress["timestamp"]
+        self.delay_s = _seconds(self.watermark, self.at) if self.watermark else None
 
 
 def _number(value: Any) -> float:
@@ -67,6 +71,11 @@ def _watermark(progress: Mapping[str, Any]) -> str | None:
     """The watermark; None until there is one, as Spark begins with 1970."""
     mark = (progress.get("eventTime") or {}).get("watermark")
     return None if mark is None or mark.startswith("1970-01-01T00:00:00") else str(mark)
+
+
+def _seconds(begin: str, end: str) -> float:
+    """The seconds between two times of Spark's."""
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
 
 
 def offsets(told: Any) -> Offsets:

@@ -5,6 +5,9 @@ acknowledged every record before them. It goes up to the end that was seen at th
 waits for the next time. A letter that the filters leave out is written again to the end of the dead-letter topic, as
 the group has one position in a partition and could not come back to it.
 
+A letter of a file goes back as a line of a new file beside it (`redrive_files.py`); one that cannot is written again to
+the end of the dead-letter topic, too, and told of.
+
 A record that goes back has the time of its sending: with its first one the topic's retention might remove it before it
 is read. The first time stays in the header `moldau.dlq.timestamp`, beside `moldau.dlq.attempts`.
 """
@@ -14,7 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from moldau.client.message_headers import read_headers
 from moldau.pipelines.file.spec import PipelineSpec
+from moldau.pipelines.run import redrive_files
 from moldau.pipelines.run.dead_letters import PREFIX
 from moldau.pipelines.topics import Cluster, asking, cluster_of, when_ready
 
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Message, Producer, TopicPartition
 
 BATCH_RECORDS = 500
+VALUE_MAX = 80
+"""Characters of a value that are shown."""
 REQUEST_TIMEOUT_S = 30.0
 ATTEMPTS = PREFIX + "attempts"
 TIMESTAMP = PREFIX + "timestamp"
@@ -43,19 +50,33 @@ class Letter:
     """The record's own headers."""
     source: str
     topic: str
-    partition: int
-    offset: int
+    """The topic, or the address of the file."""
+    partition: int | None
+    """The partition; None: it is of a file."""
+    offset: int | None
     timestamp_ms: int
     reason: str
     attempts: int
 
+    @property
+    def destination(self) -> str:
+        """The topic that it goes back to, or the directory."""
+        return self.topic if self.partition is not None else str(redrive_files.directory(self.topic))
+
+    def __str__(self) -> str:
+        if self.partition is not None:
+            return f"{self.topic}-{self.partition} offset {self.offset}: {self.reason}"
+        words = (self.value or b"").decode(errors="replace")
+        return f"{self.topic}: {self.reason}: {words[:VALUE_MAX]}{'...' if len(words) > VALUE_MAX else ''}"
+
 
 @dataclass(slots=True)
 class Redriven:
-    """Outcome. `sent` by topic; `kept`: left out by the filters; `foreign`: not written by a pipeline, and passed
-    over."""
+    """Outcome. `sent` by topic or directory; `stuck`: those that cannot go back, by the reason; `kept`: left out by the
+    filters; `foreign`: not written by a pipeline, and passed over."""
 
     sent: Counter[str] = field(default_factory=Counter)
+    stuck: Counter[str] = field(default_factory=Counter)
     kept: int = 0
     foreign: int = 0
     letters: list[Letter] = field(default_factory=list)
@@ -101,6 +122,8 @@ class _Work:
         self._partitions = self._cluster.topics().get(topic, [])
         self._producers: dict[Cluster, Producer] = {}
         self._done = Redriven()
+        self._of_files: dict[tuple[str, str], list[bytes]] = {}
+        """Values of the batch that go to files, by source and the file that they came from."""
         self._consumer: Consumer = Consumer(
             {**self._cluster.settings(), "group.id": group_of(pipeline), "enable.auto.commit": False}
         )
@@ -152,6 +175,7 @@ class _Work:
             # where the tail is compacted or aborted no record brings the last offset: the consumer's position does
             position = max(position, min(self._consumer.position([place])[0].offset, high))
         waiting.settle(self._producers.values())
+        self._put_back()
         if not self._dry_run:
             reached = [TopicPartition(self._topic, place.partition, position)]
             when_ready(lambda: self._consumer.commit(offsets=reached, asynchronous=False))
@@ -164,13 +188,33 @@ class _Work:
         elif not self._filter.takes(letter):
             self._done.kept += 1
             self._keep(message, waiting)
+        elif why := self._refusal(letter):
+            self._done.stuck[why] += 1
+            self._keep(message, waiting)
         elif self._dry_run:
             self._done.letters.append(letter)
         else:
-            self._done.sent[letter.topic] += 1
-            self._send(letter, waiting)
+            self._done.sent[letter.destination] += 1
+            if letter.partition is None:
+                self._of_files.setdefault((letter.source, letter.topic), []).append(letter.value or b"")
+            else:
+                self._send(letter, letter.partition, waiting)
 
-    def _send(self, letter: Letter, waiting: "_Waiting") -> None:
+    def _refusal(self, letter: Letter) -> str | None:
+        if letter.partition is not None:
+            return None
+        return redrive_files.refusal(self._pipeline.sources.get(letter.source), letter.topic, letter.reason)
+
+    def _put_back(self) -> None:
+        """Write the batch's letters of files; raises RedriveError."""
+        for (source, address), values in self._of_files.items():
+            try:
+                redrive_files.put_back(self._pipeline.sources[source], address, values)
+            except (OSError, UnicodeError) as error:
+                raise RedriveError(f"no file can be written beside {address}: {error}") from error
+        self._of_files.clear()
+
+    def _send(self, letter: Letter, partition: int, waiting: "_Waiting") -> None:
         """Send a letter to its own partition, if the topic still has it: another client's partitioner would choose
         another."""
         source = self._pipeline.sources.get(letter.source)
@@ -184,8 +228,8 @@ class _Work:
             letter.topic,
             letter.value,
             letter.key,
-            letter.partition,
-            on_delivery=waiting.expect(f"{letter.topic}-{letter.partition}"),
+            partition,
+            on_delivery=waiting.expect(f"{letter.topic}-{partition}"),
             headers=headers,  # type: ignore[arg-type]  # its stubs know no header without a value
         )
 
@@ -196,7 +240,7 @@ class _Work:
                 message.value(),
                 message.key(),
                 on_delivery=waiting.expect(self._topic),
-                headers=message.headers() or [],
+                headers=read_headers(message) or [],  # type: ignore[arg-type]  # its stubs know no header without a value
             )
 
     def _producer(self, cluster: Cluster) -> "Producer":
@@ -236,7 +280,9 @@ class _Waiting:
 
 def letter_of(message: "Message") -> Letter | None:
     """The letter in a record; None if the record has not the headers of one."""
-    headers: list[tuple[str, Any]] = list(message.headers() or [])  # type: ignore[arg-type]  # its stubs know dicts too
+    headers = read_headers(message)
+    if headers is None:
+        return None
     # of a record that was sent back before the newest words count, but its first time
     told = [(name.removeprefix(PREFIX), _text(value)) for name, value in headers if name.startswith(PREFIX)]
     said = dict(told) | dict([item for item in told if item[0] == "timestamp"][:1])
@@ -247,8 +293,8 @@ def letter_of(message: "Message") -> Letter | None:
             headers=tuple(_own(headers)),
             source=said["source"],
             topic=said["topic"],
-            partition=int(said["partition"]),
-            offset=int(said["offset"]),
+            partition=int(said["partition"]) if said["partition"] else None,
+            offset=int(said["offset"]) if said["offset"] else None,
             timestamp_ms=int(said["timestamp"]),
             reason=said["reason"],
             attempts=int(said.get("attempts", "0")),
@@ -271,13 +317,15 @@ def said_by(redriven: Redriven, pipeline: PipelineSpec, dry_run: bool) -> Iterat
     """Lines for a person about the outcome."""
     if dry_run:
         for letter in redriven.letters:
-            yield f"{letter.topic}-{letter.partition} offset {letter.offset}: {letter.reason}"
-    counts: Mapping[str, int] = redriven.sent or Counter(letter.topic for letter in redriven.letters)
+            yield str(letter)
+    counts: Mapping[str, int] = redriven.sent or Counter(letter.destination for letter in redriven.letters)
     word = "would be sent back" if dry_run else "sent back"
     for topic, count in sorted(counts.items()):
         yield f"{count} {word} to {topic}"
     if not counts:
         yield f"nothing to send back in {pipeline.dead_letters}"
+    for why, count in sorted(redriven.stuck.items()):
+        yield f"{count} still in {pipeline.dead_letters}: {why}"
     if redriven.kept:
         yield f"{redriven.kept} left out by the filters, still in {pipeline.dead_letters}"
     if redriven.foreign:

@@ -9,6 +9,7 @@ that is read again nothing ever comes that would move it. Where a sink takes onl
 whole, laid down in the replay's storage, and streamed from there into the sink as any others.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from moldau.pipelines.file.draft import Draft, Entry, build
 from moldau.pipelines.file.options import Given
 from moldau.pipelines.file.problems import PipelineError, Place, Problem, suggestion
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec
-from moldau.pipelines.kinds import SINKS, Context, sink_kind
+from moldau.pipelines.kinds import Context, sink_kind, sink_names
 from moldau.pipelines.run import graph
 from moldau.pipelines.run.graph import needed, sources_of
 from moldau.pipelines.run.places import place_written
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PLACE = Place("command line", 1)
-INHERITED = ("key", "mode", "columns", "delete_when", "newest_by", "headers")
+INHERITED = ("key", "mode", "columns", "delete_when", "newest_by", "headers", "transforms")
 """Options of the production sink that hold for the other place too, where its kind has them."""
 
 
@@ -63,7 +64,7 @@ def settled(
     from pyspark.sql import functions as F
 
     shown = getattr(rows, "_jdf", None) is not None
-    if graph.output_mode(sink, rows) != "append" or (shown and order.lost_by(rows, ()) is None):
+    if graph.output_mode(sink, rows) != "append" or (shown and order.lost_by(rows, ()) in (None, order.FILES)):
         return rows
     directory = context.storage / LAID_DOWN
     whole = graph.rows_of(sink, graph.build(spec, replace(context, whole=True), shape))
@@ -92,7 +93,8 @@ def target(text: str) -> dict[str, Any]:
         name, equals, value = part.partition("=")
         if not equals or not name.strip():
             raise ValueError(f"{part!r} is not of the form OPTION=VALUE")
-        options[name.strip()] = yaml.safe_load(value) if value[:1] in "[{" or value.isdigit() else value
+        is_yaml = value[:1] in "[{" or value.isdigit() or value in ("true", "false")
+        options[name.strip()] = yaml.safe_load(value) if is_yaml else value
     return options
 
 
@@ -153,12 +155,13 @@ def _refuse_other_streams(production: PipelineSpec, sink: SinkSpec) -> None:
 def _options(draft: Draft, sink: SinkSpec, to: Mapping[str, Any]) -> dict[str, Given]:
     """The options asked for, and beside them the production sink's that still make sense."""
     written = next(entry.given for entry in draft.sinks if entry.name == sink.name)
-    kind = next((name for name in to if name in SINKS), None)
-    known = {"mode", *(option.name for option in sink_kind(kind).options)} if kind else set()
+    kind = next((name for name in to if name in sink_names()), None)
+    known = {"mode", "transforms", *(option.name for option in sink_kind(kind).options)} if kind else set()
     kept = {
         name: given
         for name, given in written.items()
-        if name in known and name != kind and (name in INHERITED or kind == sink.kind)
+        # a route would lead the rows to production's topics
+        if name in known and name not in (kind, "route") and (name in INHERITED or kind == sink.kind)
     }
     given = {name: Given(value, PLACE) for name, value in to.items()}
     return {"from": Given(list(sink.flows), PLACE), **kept, **given}
@@ -180,5 +183,7 @@ def _refuse_production(production: PipelineSpec, made: SinkSpec) -> None:
             raise PipelineError([Problem(PLACE, f"--to is where sink {sink.name!r} of production writes")])
     if made.kind == "topic":
         for source in production.sources.values():
-            if made.options["topic"] in (source.options.get("topic") or ()):
+            pattern = source.options.get("pattern")
+            matches = pattern is not None and re.fullmatch(pattern, made.options["topic"])
+            if matches or made.options["topic"] in (source.options.get("topic") or ()):
                 raise PipelineError([Problem(PLACE, f"--to is a topic that source {source.name!r} reads")])

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
+from moldau.pipelines.run import aside
 from moldau.pipelines.run.graph import sources_of
 from moldau.pipelines.run.groups import delete, readers
 from moldau.pipelines.run.storage import Storage
@@ -44,6 +45,9 @@ def reset(spec: PipelineSpec, sink: SinkSpec | None, say: Callable[[str], None])
         tokens = list(_tokens(spec, [sink] if sink is not None else list(spec.sinks.values()), storage))
         for name in forgotten:
             storage.forget(name)
+        aside.forget(spec.storage)
+        if sink is None:
+            storage.forget_schemas()
         _delete_groups(spec, sink, names, say)
         for cluster, group in tokens:
             _delete_group(cluster, group, say)

@@ -69,6 +69,7 @@ class Storage:
                 time.sleep(PROBE_S / 10)
             lock = RunLock(file, _noted(file).get("java"))
             lock.note(None)
+            self._stop.unlink(missing_ok=True)  # what was asked of the run before
             try:
                 yield lock
             finally:
@@ -81,6 +82,25 @@ class Storage:
                 return None if _locked(file, fcntl.LOCK_SH) else int(_noted(file).get("pid") or 0)
         except FileNotFoundError:
             return None
+
+    def is_shared(self) -> bool:
+        """Whether the process of the run has other pipelines, too."""
+        try:
+            with (self.path / "run.lock").open("r") as file:
+                return bool(_noted(file).get("shared"))
+        except FileNotFoundError:
+            return False
+
+    def ask_stop(self) -> None:
+        """Ask the run to stop after the batch at hand, and no other pipeline of its process."""
+        self._stop.touch()
+
+    def stop_asked(self) -> bool:
+        return self._stop.exists()
+
+    @property
+    def _stop(self) -> Path:
+        return self.path / "stop"
 
     # --- what the run says of itself
 
@@ -109,6 +129,11 @@ class Storage:
             checkpoint.rename(aside)
             shutil.rmtree(aside)
 
+    def forget_schemas(self) -> None:
+        """Remove the schemas that were found, so that the next run finds them anew."""
+        for file in self.schemas.glob("*.json"):
+            file.unlink()
+
 
 class RunLock:
     """Lock that a run holds."""
@@ -117,9 +142,9 @@ class RunLock:
         self._file = file
         self._orphan = orphan
 
-    def note(self, java: int | None) -> None:
-        """Write the owner: this process, and its Java once there is one."""
-        self._write(json.dumps({"pid": os.getpid(), "java": java}))
+    def note(self, java: int | None, shared: bool = False) -> None:
+        """Write the owner: this process, its Java once there is one, and whether the two have other pipelines too."""
+        self._write(json.dumps({"pid": os.getpid(), "java": java, "shared": shared}))
 
     def clear(self) -> None:
         self._write("")

@@ -3,20 +3,24 @@
 Exactly once: a commit of the table carries the number of the batch as Delta's own application transaction, so that a
 batch that is there is seen. With a key rows are merged, the last row of a key in a batch wins; without they are added;
 mode complete overwrites. One pipeline writes; another writer of the same files makes the commit fail, not the data.
-Columns that the table lacks are added to it before the batch that has them: a merge would leave them out in silence.
+Columns that the table lacks are added to it before the batch that has them, as a merge would leave them out in silence
+(`delta_columns.py`). Small files are merged behind a batch (`maintenance.py`).
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from moldau.pipelines.file.options import Option, mapping, names, text
 from moldau.pipelines.file.problems import Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.sinks import batches, order
+from moldau.pipelines.sinks import batches, delta_columns, maintenance, order
 from moldau.pipelines.sinks.batches import COLUMNS, DELETE_WHEN, DELETED, KEY, Batch, Owner
 from moldau.pipelines.sinks.ledger import refuse_rollback
+from moldau.pipelines.sinks.maintenance import COMPACT, HISTORY
 from moldau.pipelines.sinks.order import NEWEST_BY, not_older
 
 if TYPE_CHECKING:
@@ -35,6 +39,8 @@ class DeltaSink:
         DELETE_WHEN,
         NEWEST_BY,
         Option("partition_by", names, "the columns by which a new table is divided into directories"),
+        COMPACT,
+        HISTORY,
         Option("storage", mapping, "settings of the object store, as delta-rs calls them"),
     )
     guarantee = "exactly once"
@@ -58,6 +64,8 @@ def writer(sink: SinkSpec) -> "DeltaWriter":
         dict(sink.options["storage"] or {}),
         replace=sink.options["mode"] == "complete",
         newest_by=order.named(sink),
+        compact=sink.options["compact"],
+        history=sink.options["history"],
     )
 
 
@@ -79,6 +87,8 @@ class DeltaWriter:
     storage: "dict[str, str] | None" = None
     replace: bool = False
     newest_by: tuple[str, ...] = ()
+    compact: int = 0
+    history: timedelta | None = None
 
     def write(self, rows: "pa.Table", batch: Batch) -> bool:
         from deltalake import CommitProperties, DeltaTable
@@ -94,7 +104,7 @@ class DeltaWriter:
                 refuse_rollback(last, batch, self.sink)
                 return False
             if table is not None:
-                _add_columns(table, batches.utc(rows).schema)
+                delta_columns.add_lacking(table, batches.utc(rows).schema, DELETED)
             if self.key and not self.replace:
                 made = table or DeltaTable(self.path, storage_options=self.storage)
                 self._merge(made, batches.utc(rows), commit)
@@ -104,7 +114,29 @@ class DeltaWriter:
             raise self.sink.away(f"Delta says: {str(error).strip()}") from error
         except (DeltaError, ValueError) as error:
             raise self.sink.error(f"Delta says: {str(error).strip()}") from error
+        self._maintain(batch)
         return True
+
+    def _maintain(self, batch: Batch) -> None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        target = maintenance.target_bytes(self.compact, batch.number)
+        if not target:
+            return
+
+        def compact() -> None:
+            DeltaTable(self.path, storage_options=self.storage).optimize.compact(target_size=target)
+
+        def vacuum() -> None:
+            table = DeltaTable(self.path, storage_options=self.storage)
+            hours = None if self.history is None else math.ceil(self.history / timedelta(hours=1))
+            # `full` lists the directory, and so finds what a killed run has left.
+            table.vacuum(hours, dry_run=False, enforce_retention_duration=hours is None, full=True)
+
+        maintenance.try_to("merge small files", batch.query, compact, (DeltaError, OSError))
+        if target == maintenance.LARGE_BYTES:
+            maintenance.try_to("remove old files", batch.query, vacuum, (DeltaError, OSError))
 
     def _table(self, rows: "pa.Table") -> "DeltaTable | None":
         """The table; None if it is not there yet. A merge needs one to merge into."""
@@ -151,27 +183,6 @@ class DeltaWriter:
             kept, gone = f"NOT new.{DELETED}", f"new.{DELETED}"
             merge = merge.when_matched_delete(f"{gone} AND {newer}").when_matched_update(values, f"{kept} AND {newer}")
             merge.when_not_matched_insert(values, kept).execute()
-
-
-def _add_columns(table: "DeltaTable", schema: "pa.Schema") -> None:
-    """Add the columns that the table lacks, in a commit of its own: a batch that fails afterwards finds them there."""
-    import pyarrow as pa
-    from deltalake import Schema
-
-    there = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
-    for field in schema:
-        if field.name in there and _is_text(field.type) != _is_text(there[field.name]):
-            # delta-rs would read one as the other, and fail where it cannot
-            raise ValueError(f"the column {field.name!r} is {there[field.name]}, and {field.type} in the rows")
-    lacking = [field.with_nullable(True) for field in schema if field.name not in there and field.name != DELETED]
-    if lacking:
-        table.alter.add_columns(Schema.from_arrow(pa.schema(lacking)).fields)
-
-
-def _is_text(kind: "pa.DataType") -> bool:
-    import pyarrow as pa
-
-    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
 def _quote(name: str) -> str:

@@ -3,21 +3,26 @@
 Exactly once: the number of the batch is a property of the table, set in the commit that brings its rows (and in the
 snapshot's summary, to be read by people). With a key rows are upserted, which reads the files that may hold them: for
 tables of moderate size. Mode complete overwrites. Columns that the table lacks are added to it before the batch that
-has them. An upsert writes whole rows, so rows that lack a column of the table are refused: they would empty it.
+has them. An upsert writes whole rows, so rows that lack a column of the table are refused: they would empty it. Small
+files are merged behind a batch (`maintenance.py`).
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from moldau.pipelines.file.options import Option, mapping, text
 from moldau.pipelines.file.problems import Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.sinks import batches, order
+from moldau.pipelines.sinks import batches, iceberg_maintenance, maintenance, order
 from moldau.pipelines.sinks.batches import COLUMNS, KEY, Batch, Owner
 from moldau.pipelines.sinks.delta import variants_as_json
+from moldau.pipelines.sinks.iceberg_partitions import Partition, fields, lacks_package, partitions
 from moldau.pipelines.sinks.ledger import refuse_rollback
+from moldau.pipelines.sinks.maintenance import COMPACT, HISTORY
 from moldau.pipelines.sinks.order import NEWEST_BY
 
 if TYPE_CHECKING:
@@ -38,6 +43,14 @@ class IcebergSink:
         KEY,
         COLUMNS,
         NEWEST_BY,
+        Option(
+            "partition_by",
+            partitions,
+            "how a new table is divided: columns, or year, month, day or hour of one, such as `day(at)`,"
+            " `bucket(16, id)`, `truncate(4, code)`",
+        ),
+        COMPACT,
+        HISTORY,
     )
     guarantee = "exactly once"
 
@@ -46,6 +59,10 @@ class IcebergSink:
         if "." not in sink.options["iceberg"]:
             place = sink.places.get("iceberg", sink.place)
             yield Problem(place, f"sink {sink.name!r}: the table needs its namespace", f"web.{sink.options['iceberg']}")
+        if lacks_package(sink.options["partition_by"] or ()):
+            place = sink.places.get("partition_by", sink.place)
+            message = f"sink {sink.name!r}: to divide by anything but whole columns pyiceberg needs pyiceberg-core"
+            yield Problem(place, message, "pip install 'pyiceberg[pyiceberg-core]', or compute a column in a view")
 
     def attach(self, sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataStreamWriter":
         return batches.attach(sink, batches.select(sink, rows, variants_as_json), context, writer(sink))
@@ -62,6 +79,9 @@ def writer(sink: SinkSpec) -> "IcebergWriter":
         tuple(sink.options["key"] or ()),
         replace=sink.options["mode"] == "complete",
         newest_by=order.named(sink),
+        partition_by=tuple(sink.options["partition_by"] or ()),
+        compact=sink.options["compact"],
+        history=sink.options["history"],
     )
 
 
@@ -76,6 +96,9 @@ class IcebergWriter:
     key: tuple[str, ...] = ()
     replace: bool = False
     newest_by: tuple[str, ...] = ()
+    partition_by: tuple[Partition, ...] = ()
+    compact: int = 0
+    history: timedelta | None = None
 
     def write(self, rows: "pa.Table", batch: Batch) -> bool:
         from pyiceberg.catalog import load_catalog
@@ -107,7 +130,21 @@ class IcebergWriter:
             raise self.sink.away(f"Iceberg says: {str(error).strip()}") from error
         except (ValueError, ValidationError) as error:
             raise self.sink.error(f"Iceberg says: {str(error).strip()}") from error
+        self._maintain(table, batch)
         return True
+
+    def _maintain(self, table: Any, batch: Batch) -> None:
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
+
+        target = maintenance.target_bytes(self.compact, batch.number)
+        if not target:
+            return
+        errors = (CommitFailedException, ValidationException, OSError, ValueError)
+        compact, expire = iceberg_maintenance.compact, iceberg_maintenance.expire
+        maintenance.try_to("merge small files", batch.query, lambda: compact(table, target), errors)
+        if target == maintenance.LARGE_BYTES:
+            now_ms = time.time_ns() // 1_000_000
+            maintenance.try_to("expire snapshots", batch.query, lambda: expire(table, self.history, now_ms), errors)
 
     def _fit(self, table: Any, rows: "pa.Table") -> None:
         """Add the columns that the table lacks, in a commit of its own."""
@@ -146,8 +183,24 @@ class IcebergWriter:
         return rows.filter([known.get(key, ()) <= version for key, version in offered])
 
     def _table(self, catalog: "Catalog", rows: "pa.Table") -> Any:
+        """The table, made with its partitions in one commit if it is not there."""
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
         catalog.create_namespace_if_not_exists(self.table.rpartition(".")[0])
-        return catalog.create_table_if_not_exists(self.table, rows.schema)
+        if not catalog.table_exists(self.table):
+            properties = iceberg_maintenance.NEW_TABLE if self.compact else {}
+            try:
+                with (
+                    catalog.create_table_transaction(self.table, rows.schema, properties=properties) as made,
+                    made.update_spec() as division,
+                ):
+                    for column, transform, name in fields(self.partition_by):
+                        division.add_field(column, transform, name)
+            except TableAlreadyExistsError:  # another writer was first, and its table is as good
+                pass
+            except ValueError as error:
+                raise self.sink.error(f"Iceberg says: {str(error).strip()}") from error
+        return catalog.load_table(self.table)
 
 
 def _tuples(rows: "pa.Table", names: "Sequence[str]") -> "list[tuple[Any, ...]]":

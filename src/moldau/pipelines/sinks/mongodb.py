@@ -1,8 +1,9 @@
 """Rows into a MongoDB collection: exactly once, since a batch that is written again is written over itself.
 
-With a key a row sets the fields of the document that has its key, or makes one. Without, a document's `_id` is made of
-query, checkpoint, batch and the row's number in it: the batch begun again puts its rows where they were. Structs are
-documents, maps too, decimals Decimal128, dates the midnight (UTC) that begins them.
+With a key a row sets the fields of the document that has its key, or makes one; in mode complete documents with other
+keys are removed afterwards. Without, a document's `_id` is made of query, checkpoint, batch and the row's number in it:
+the batch begun again puts its rows where they were. Structs are documents, maps too, decimals Decimal128, dates the
+midnight (UTC) that begins them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     Write = UpdateOne | ReplaceOne[Document] | DeleteOne
 
 TIMEOUT_MS = 10_000
+KEYS_AT_ONCE = 1000
 WRITES_MAX = 10_000
 """Writes in one call; the client divides them further as the server wants it."""
 
@@ -75,6 +77,7 @@ def writer(sink: SinkSpec) -> "MongoWriter":
         sink.options["collection"],
         tuple(sink.options["key"] or ()),
         order.named(sink),
+        replace=sink.options["mode"] == "complete",
     )
 
 
@@ -85,6 +88,7 @@ class MongoWriter:
     collection: str
     key: tuple[str, ...] = ()
     newest_by: tuple[str, ...] = ()
+    replace: bool = False
 
     def write(self, rows: "pa.Table", batch: Batch) -> bool:
         from pymongo import MongoClient
@@ -99,6 +103,8 @@ class MongoWriter:
                     self._index(collection)
                 for writes in _parts(self._writes(rows, batch)):
                     collection.bulk_write(writes)
+                if self.replace:
+                    self._remove_others(collection, rows)
         except BulkWriteError as error:
             first = (error.details or {}).get("writeErrors", [{}])[0]
             raise self.sink.error(f"MongoDB says: {first.get('errmsg', error)}") from error
@@ -106,6 +112,19 @@ class MongoWriter:
             failed = self.sink.away if isinstance(error, ConnectionFailure) else self.sink.error
             raise failed(f"MongoDB says: {error}") from error
         return True
+
+    def _remove_others(self, collection: "Collection[Document]", rows: "pa.Table") -> None:
+        """Remove the documents whose keys no row has. The server finds those that stay, by its own rules of what is
+        equal."""
+        from bson import encode
+        from pymongo import DeleteOne
+
+        queries = [{name: {"$eq": row[name]} for name in self.key} for row in documents(rows.select(self.key))]
+        parts = (queries[begin : begin + KEYS_AT_ONCE] for begin in range(0, len(queries), KEYS_AT_ONCE))
+        kept = {encode(found) for part in parts for found in collection.find({"$or": part}, {"_id": 1})}
+        others = (found for found in collection.find({}, {"_id": 1}) if encode(found) not in kept)
+        for writes in _parts(DeleteOne(found) for found in others):
+            collection.bulk_write(writes)
 
     def _index(self, collection: "Collection[Document]") -> None:
         """Make an index of the key: without it each row would be sought in the whole collection, and two writers could

@@ -1,10 +1,11 @@
 """Order of the versions of a row: which of several rows of one key is the newest.
 
 Rows come as they were read as long as nothing moves them between Spark's tasks. A join, an aggregation or any other
-shuffle does, and afterwards the last row of a key may be an old one. So either the rows say which is newer (columns
-that `newest_by` names, or the places in the source that a view has kept), or a key comes once in a batch (an
-aggregation by the sink's key), or the sink is refused. Sinks that keep rows compare the columns of `newest_by` with the
-row that is there, too, so that a version that comes batches late changes nothing.
+shuffle does, and afterwards the last row of a key may be an old one; so does Spark with several files, of which it
+reads the largest first. So either the rows say which is newer (columns that `newest_by` names, or the places in the
+source that a view has kept), or a key comes once in a batch (an aggregation by the sink's key), or the sink is refused.
+Sinks that keep rows compare the columns of `newest_by` with the row that is there, too, so that a version that comes
+batches late changes nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ VERSION = "__version_"
 NONE = "none"
 PLACES = (("_lsn", "_number"), ("_partition", "_offset"))
 """Columns that say where a row was read; those of one source that the rows still have tell the order."""
+PLACE_OF_FILE = ("_timestamp", "_file")
+"""Columns that put rows of files in order, as long as those of one file are in theirs."""
 NESTED = ("struct", "array", "map", "variant")
 
 
@@ -61,7 +64,8 @@ def versions(sink: SinkSpec, rows: "DataFrame") -> tuple[str, ...]:
     given = named(sink)
     if not given:
         shown = getattr(rows, "_jdf", None) is not None
-        return () if shown and lost_by(rows, key) is None else _places(rows)
+        lost = lost_by(rows, key)
+        return () if shown and lost is None else _places(rows, lost)
     types = {found.name: found.dataType.typeName() for found in rows.schema.fields}
     for name in given:
         if types.get(name, NESTED[0]) in NESTED:
@@ -76,23 +80,39 @@ def versions(sink: SinkSpec, rows: "DataFrame") -> tuple[str, ...]:
 def refusal(sink: SinkSpec, rows: "DataFrame") -> Problem | None:
     """The problem of a sink that is to keep the newest row of a key, where nothing says which one that is."""
     key = sink.options.get("key")
-    if not key or sink.options.get("newest_by") is not None or _places(rows) or not set(key) <= set(rows.columns):
+    if not key or sink.options.get("newest_by") is not None or not set(key) <= set(rows.columns):
         return None
     lost = lost_by(rows, key)
-    if lost is None:
+    places, late = _places(rows, lost), late_by(rows)
+    if lost is None or (places and late is None):
         return None
+    if places:
+        words = f"sink {sink.name!r}: {late} may give an older row of a key batches after a newer one"
+        hint = (
+            f"name what is to be kept and compared: `newest_by: [{', '.join(places)}]`, or a column that grows with "
+            "each version; `newest_by: none` if a key comes once, or any row will do"
+        )
+        return Problem(sink.places.get("key", sink.place), words, hint)
     words = (
         f"sink {sink.name!r}: after {lost} the rows of a key come in any order, and nothing says which is the newest"
     )
     hint = (
-        "name what grows with each version (`newest_by: updated_at`), or keep `_partition` and `_offset` in the view; "
-        "`newest_by: none` if a key comes once in a batch, or any row will do"
+        f"name what grows with each version (`newest_by: updated_at`), or {WHERE_READ.get(lost, PLACE_OF_RECORD)} "
+        "in the view; `newest_by: none` if a key comes once in a batch, or any row will do"
     )
     return Problem(sink.places.get("key", sink.place), words, hint)
 
 
-def _places(rows: "DataFrame") -> tuple[str, ...]:
-    return next((place for place in PLACES if set(place) <= set(rows.columns)), ())
+def _places(rows: "DataFrame", lost: str | None) -> tuple[str, ...]:
+    """The columns of the rows that say where each was read. Those of a table that was joined say nothing."""
+    known = (*PLACES, PLACE_OF_FILE) if lost == FILES else PLACES
+    found = next((place for place in known if set(place) <= set(rows.columns)), ())
+    frame = getattr(rows, "_jdf", None)
+    if frame is None or not found:
+        return found
+    plan = frame.queryExecution().analyzed()
+    numbers = [each.exprId().id() for each in _all(plan.output()) if each.name() in found]
+    return () if any(Walk().is_of_table(plan, number) for number in numbers) else found
 
 
 def with_versions(chosen: "list[Column]", by: Sequence[str]) -> "list[Column]":
@@ -150,6 +170,10 @@ CARRYING = frozenset(
     }
 )
 """Operations that leave rows in their order; any other may not."""
+FILES = "a reading of several files"
+SUBQUERY = "a subquery that Spark makes a join of"
+PLACE_OF_RECORD = "keep `_partition` and `_offset`"
+WHERE_READ = {FILES: "read them one by one (`max_files_per_batch: 1`), or keep `_timestamp` and `_file`"}
 WORDS = {
     "Join": "a join",
     "Aggregate": "an aggregation",
@@ -157,7 +181,17 @@ WORDS = {
     "DeduplicateWithinWatermark": "a deduplication",
     "Distinct": "DISTINCT",
 }
+WITH_STATE = frozenset(
+    {
+        *("FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState"),
+        *("TransformWithState", "TransformWithStateInPandas", "TransformWithStateInPySpark"),
+    }
+)
+"""Operators of the user's own that may keep a row for later."""
 ENDS_OF_WINDOW = ("start", "end")
+FILE_STREAM, FILE_SOURCE = "StreamingRelation", "FileSource"
+"""Name of the plan of a stream of files, and the beginning of its source's name."""
+FILES_IN_BATCH = "maxFilesPerTrigger"
 
 Traced = tuple[int, str]
 """A column that is followed down the plan: Spark's id of it, and the field of it that is meant (empty: all of it)."""
@@ -172,6 +206,26 @@ def lost_by(rows: "DataFrame", key: Sequence[str]) -> str | None:
     plan = frame.queryExecution().analyzed()
     traced = [(found.exprId().id(), "") for found in _all(plan.output()) if found.name() in key]
     return Walk().lost(plan, traced)
+
+
+def late_by(rows: "DataFrame") -> str | None:
+    """The operation that may give a row out batches after a newer one of its key; None if each batch is newer than the
+    one before. Spark Connect shows no plan: None."""
+    frame = getattr(rows, "_jdf", None)
+    return None if frame is None else _late_by(frame.queryExecution().analyzed())
+
+
+def _late_by(plan: Any) -> str | None:
+    if not plan.isStreaming():
+        return None
+    kind, inner = str(plan.nodeName()), _all(plan.children())
+    if kind == "WithCTE":
+        inner = [plan.plan(), *(each.child() for each in _all(plan.cteDefs()))]
+    if kind == "Join" and all(each.isStreaming() for each in inner):
+        return "a join of two streams"
+    if kind in WITH_STATE:
+        return "an operator with state of its own"
+    return next(filter(None, map(_late_by, inner)), None)
 
 
 @dataclass(slots=True)
@@ -195,15 +249,49 @@ class Walk:
         if kind in ("Aggregate", "Deduplicate", "Distinct"):
             return None if _comes_once(plan, kind, traced) else WORDS[kind]
         if not inner:
-            return None
+            return FILES if kind == FILE_STREAM and _of_several_files(plan) else None
         if kind not in CARRYING or len(inner) > 1:
             return WORDS.get(kind, kind)
+        if not plan.subqueries().isEmpty() and any(map(_joins, _all(plan.expressions()))):
+            return SUBQUERY
         return self.lost(inner[0], _through(plan, traced) if kind == "Project" else traced)
+
+    def is_of_table(self, plan: Any, number: int) -> bool:
+        """Whether the column of that id is one of a table, not of a stream that is read."""
+        if not plan.isStreaming():
+            return True
+        kind = str(plan.nodeName())
+        if kind == "WithCTE":
+            self._defined.update({each.id(): each.child() for each in _all(plan.cteDefs())})
+            return self.is_of_table(plan.plan(), number)
+        inner = [self._defined[plan.cteId()]] if kind == "CTERelationRef" else _all(plan.children())
+        traced = _through(plan, [(number, "")]) if kind == "Project" else [(number, "")]
+        for each in inner:
+            below = _by_position(plan, each, traced) if kind in ("Union", "CTERelationRef") else traced
+            there = {column.exprId().id() for column in _all(each.output())}
+            if any(column in there and self.is_of_table(each, column) for column, _ in below):
+                return True
+        return False
 
 
 def _all(found: Any) -> list[Any]:
     """The elements of a sequence of Scala's."""
     return [found.apply(number) for number in range(found.size())]
+
+
+def _of_several_files(stream: Any) -> bool:
+    """Whether a batch of the stream may be of several files: one is in order, and Spark takes the oldest first."""
+    options = stream.dataSource().options()
+    alone = options.contains(FILES_IN_BATCH) and str(options.apply(FILES_IN_BATCH)) == "1"
+    return str(stream.sourceName()).startswith(FILE_SOURCE) and not alone
+
+
+def _joins(expression: Any) -> bool:
+    """Whether an expression has a subquery that Spark computes as a join: one that has one value is computed before."""
+    kind = _class(expression)
+    if kind in ("Exists", "ListQuery") or (kind == "ScalarSubquery" and expression.isCorrelated()):
+        return True
+    return any(map(_joins, _all(expression.children())))
 
 
 def _by_position(plan: Any, inner: Any, traced: list[Traced]) -> list[Traced]:

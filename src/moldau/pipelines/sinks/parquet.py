@@ -15,6 +15,7 @@ from moldau.pipelines.file.problems import PipelineError, Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
 from moldau.pipelines.sinks.batches import COLUMNS, beside, chosen
+from moldau.pipelines.sinks.parquet_columns import nullable, other_types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,10 +34,13 @@ class Parquet:
         yield from _of_another_checkpoint(sink, pipeline.storage, None)
 
     def attach(self, sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataStreamWriter":
+        made = nullable(rows.select(*chosen(sink, rows.columns)))
         problems = list(_of_another_checkpoint(sink, context.storage, context.spark))
+        if not problems:  # or the files are none of ours
+            problems += other_types(sink, made, beside(sink, sink.options["parquet"]))
         if problems:
             raise PipelineError(problems)
-        writer = rows.select(*chosen(sink, rows.columns)).writeStream.format("parquet")
+        writer = made.writeStream.format("parquet")
         if sink.options["partition_by"]:
             writer = writer.partitionBy(*sink.options["partition_by"])
         return writer.option("path", beside(sink, sink.options["parquet"]))

@@ -4,7 +4,7 @@ At least once by Spark's connector: after a crash it writes its last batch again
 a reader that keeps the newest of each key, the result is the same. Exactly once by transactions: `topic_batches`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,13 @@ from moldau.pipelines.file.options import Option, choice, mapping, names, text
 from moldau.pipelines.file.problems import PipelineError, Place, Problem, near, suggestion
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import FORMATS, Context, format_kind
-from moldau.pipelines.sinks import batches, order
+from moldau.pipelines.sinks import batches, order, topic_route
 from moldau.pipelines.sinks.batches import COLUMNS, DELETE_WHEN
 from moldau.pipelines.sinks.order import NEWEST_BY
 from moldau.pipelines.sinks.topic_batches import EachBatch, InOrder, unfinished
 from moldau.pipelines.sinks.topic_transactions import Target, refusal, refused_properties
-from moldau.pipelines.topics import ClusterError, client_problems, cluster_of
+from moldau.pipelines.sinks.topic_versions import WithoutLate
+from moldau.pipelines.topics import Cluster, ClusterError, client_problems, cluster_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -67,6 +68,7 @@ class TopicSink:
     guarantee = f"{AT_LEAST_ONCE}; {EXACTLY_ONCE} with `delivery: {EXACTLY_ONCE}`, for readers with `read_committed`"
     options: tuple[Option, ...] = (
         Option("topic", text, "the topic", required=True),
+        topic_route.OPTION,
         Option("format", choice(*FORMATS), "what the values become", default="json"),
         Option("key", names, "the columns of the key: one is its text, several are a JSON object"),
         Option(
@@ -110,12 +112,13 @@ class TopicSink:
         if wanted:
             cluster.create(sink.options["topic"], wanted.partitions, wanted.replicas, wanted.configs)
         made = records(sink, rows, context)
-        if sink.options["delivery"] == EXACTLY_ONCE:
-            return made.writeStream.foreachBatch(_each_batch(sink, context))
-        if order.versions(sink, rows):
-            return made.writeStream.foreachBatch(InOrder(sink.options["topic"], cluster.spark_options()))
-        writer = made.writeStream.format("kafka").options(**cluster.spark_options())
-        return writer.option("topic", sink.options["topic"])
+        write = _by_batches(sink, context, cluster, ordered=bool(order.versions(sink, rows)))
+        if write is None:
+            writer = made.writeStream.format("kafka").options(**cluster.spark_options())
+            return writer.option("topic", sink.options["topic"])
+        if order.named(sink) and keeps_newest(sink, context.pipeline):
+            write = WithoutLate(batches.owner(sink), context.storage / "checkpoints" / sink.name, write)
+        return made.writeStream.foreachBatch(write)
 
 
 KIND = TopicSink()
@@ -129,6 +132,19 @@ def target(sink: SinkSpec, pipeline: PipelineSpec) -> Target:
     """The sink's topic, and the names that the sink has in its cluster."""
     cluster = cluster_of(pipeline, sink.options)
     return Target(batches.owner(sink), cluster, sink.options["topic"], f"{pipeline.name}.{sink.name}")
+
+
+def _by_batches(
+    sink: SinkSpec, context: Context, cluster: Cluster, ordered: bool
+) -> "Callable[[DataFrame, int], None] | None":
+    """The function that writes a batch; None where Spark's connector does by itself."""
+    if sink.options["delivery"] == EXACTLY_ONCE:
+        return _each_batch(sink, context)
+    if sink.options["route"]:
+        wanted: NewTopic | None = sink.options["create"]
+        new = (wanted.partitions, wanted.replicas, wanted.configs) if wanted else None
+        return topic_route.Routed(batches.owner(sink), cluster, new, ordered)
+    return InOrder(sink.options["topic"], cluster.spark_options()) if ordered else None
 
 
 def _each_batch(sink: SinkSpec, context: Context) -> EachBatch:
@@ -148,6 +164,9 @@ def _unusable(sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem]:
             hint = f"`delivery: {EXACTLY_ONCE}`; otherwise the tasks are Spark's own"
             yield Problem(_place(sink, "tasks"), f"{owner}: 'tasks' is of {EXACTLY_ONCE!r}", hint)
         return
+    if sink.options["route"]:
+        message = f"{owner}: {EXACTLY_ONCE!r} writes one topic, and a 'route' leads to several"
+        yield Problem(_place(sink, "route"), message, f"`delivery: {AT_LEAST_ONCE}`")
     for name, hint in refused_properties(dict(cluster_of(pipeline, sink.options).client)):
         message = f"{owner}: with {EXACTLY_ONCE!r} the client property {name!r} cannot be as it is"
         yield Problem(_place(sink, "client"), message, hint)
@@ -203,6 +222,8 @@ def records(sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataFrame":
     if condition:
         value = F.when(F.coalesce(F.expr(condition), F.lit(False)), None).otherwise(value)
     made = [value.alias("value")]
+    if sink.options["route"]:
+        made.append(topic_route.topic_of_row(sink.options["route"], sink.options["topic"]).alias("topic"))
     if sink.options["key"]:
         made.append(_key(sink.options["key"], types).alias("key"))
     if sink.options["headers"]:
@@ -233,8 +254,9 @@ def _value_columns(sink: SinkSpec, there: list[str]) -> list[str]:
 
 
 def _refuse_unknown(sink: SinkSpec, types: "Mapping[str, DataType]") -> None:
-    for option in ("key", "headers", "columns"):
-        given = sink.options[option] or ()
+    routed = topic_route.columns(sink.options["route"] or "")
+    for option in ("key", "headers", "columns", "route"):
+        given = sink.options[option] or () if option != "route" else routed
         for name in given.values() if isinstance(given, Mapping) else given:
             if name not in types:
                 message = f"sink {sink.name!r}: its rows have no column {name!r} for {option!r}"

@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
 MAX_FILES_PER_BATCH = 100
+ANY_AGE = "36500d"
+"""Age up to which a file is read. Spark's own week is counted back from the newest file that was read, and a file of
+before is passed over without a word: one that was moved into the directory has its old time."""
 RECORDS_AT_ONCE = 10_000
-_WILD = "*?[{"
+WILD = "*?[{"
+"""Signs of a pattern."""
 _RECORDS = "value BINARY, topic STRING, timestamp TIMESTAMP, reason STRING"
 _OF_CSV = ("header", "multiline", "encoding")
 
@@ -61,8 +65,8 @@ class Files:
     )
 
     def check(self, source: SourceSpec, pipeline: PipelineSpec) -> Iterator[Problem]:  # noqa: ARG002
-        path = _path(source)
-        if "://" not in path and not any(letter in path for letter in _WILD) and not Path(path).exists():
+        path = path_of(source)
+        if "://" not in path and not any(letter in path for letter in WILD) and not Path(path).exists():
             place = source.places.get("files", source.place)
             yield Problem(place, f"source {source.name!r}: there is no directory {path}")
         for option, words in _misfits(source):
@@ -93,7 +97,7 @@ def _misfits(source: SourceSpec) -> Iterator[tuple[str, str]]:
                 yield option, f"{option!r} needs the whole file, and 'multiline: false' divides it"
 
 
-def _path(source: SourceSpec) -> str:
+def path_of(source: SourceSpec) -> str:
     """The path: a relative one is beside the pipeline's file, wherever the command is run; an address stays as it
     is."""
     written: str = source.options["files"]
@@ -103,7 +107,7 @@ def _path(source: SourceSpec) -> str:
 def _reader(source: SourceSpec, context: Context) -> "DataFrameReader | DataStreamReader":
     if source.options["as"] == "table":
         return context.spark.read
-    stream = context.spark.readStream
+    stream = context.spark.readStream.option("maxFileAge", ANY_AGE)
     bound = source.options["max_files_per_batch"]
     return stream.option("maxFilesPerTrigger", bound) if bound else stream
 
@@ -113,7 +117,7 @@ def _parquet(source: SourceSpec, context: Context) -> "DataFrame":
     perhaps more of it."""
     from pyspark.sql.types import StructField, StructType
 
-    path = _path(source)
+    path = path_of(source)
     found = context.spark.read.option("mergeSchema", "true").parquet(path).schema
     # what is never null in one file may not be there in another
     nullable = StructType([StructField(field.name, field.dataType) for field in found.fields])
@@ -151,7 +155,7 @@ def _text(source: SourceSpec, context: Context, whole: bool) -> "DataFrame":
 
     return (
         _reader(source, context)
-        .text(_path(source), wholetext=whole)
+        .text(path_of(source), wholetext=whole)
         .select(
             "value",
             F.col("_metadata.file_path").alias("topic"),

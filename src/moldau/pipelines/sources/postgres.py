@@ -3,9 +3,10 @@
 The stream begins with the rows that are there (`_op` r), then follow the changes in the order of their commits: c, u
 and d, with the row's columns (a deleted row: its key, or all with REPLICA IDENTITY FULL), `_lsn` (of the commit),
 `_number` (of the change in its transaction) and `_commit_timestamp`. An UPDATE that gives a row another key is a d and
-a c. A TRUNCATE has no rows: it ends the run, or is skipped. Columns that PostgreSQL computes are not in the stream, and
-one that is added to the table is in it from the next run on. Needs wal_level = logical, a role
-that may replicate, and PySpark 4.2, the first in which a source written in Python hears where a batch begins.
+a c. A TRUNCATE has no rows: it ends the run, or is skipped. Columns that PostgreSQL computes are not in the stream. One
+that is added to the table makes the run begin its queries again at the first change that has it. Needs wal_level =
+logical, a role that may replicate, and PySpark 4.2, the first in which a source written in Python hears where a batch
+begins.
 """
 
 import os
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 ROWS_MAX = 100_000
 INTEGERS = (20, 21, 23)
+OTHER_COLUMNS = "the captured table has other columns since the queries began:"
+"""Words of the error that makes a run begin its queries again."""
 RUN = f"{os.getpid()}-{uuid.uuid4().hex}"
 """Id of this driver's run: its own slots may not be in a checkpoint yet."""
 
@@ -100,6 +103,7 @@ def release_abandoned(spec: PipelineSpec) -> list[str]:
 
 
 def _read_stream(source: SourceSpec, context: Context) -> Reading:
+    from moldau.pipelines.sources import postgres_columns
     from moldau.pipelines.sources.postgres_catalog import connect
     from moldau.pipelines.sources.postgres_reading import PostgresChanges
     from moldau.pipelines.sources.postgres_slots import stream_columns
@@ -111,7 +115,12 @@ def _read_stream(source: SourceSpec, context: Context) -> Reading:
     ddl = ", ".join(f"`{name.replace('`', '``')}` {spark_type}" for name, spark_type in columns)
     reader = context.spark.readStream.format(PostgresChanges.name()).schema(ddl)
     options = {name: str(getattr(feed, name)) for name in feed.__slots__} | {"snapshot": str(feed.snapshot).lower()}
-    return Reading(reader.options(**options).load())
+
+    def begun() -> list[str]:
+        with connect(feed.url) as database:
+            return list(postgres_columns.told(feed, database))
+
+    return Reading(reader.options(**options).load(), begun=begun)
 
 
 def _feed(source: SourceSpec, pipeline: PipelineSpec, storage: Path, run: str) -> "Feed":

@@ -5,7 +5,7 @@ position of PostgreSQL's log. Spark asks for the first offset again when it begi
 one is empty, and the slot is made when the end of the first batch is sought.
 """
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from moldau.pipelines.sources import postgres_slots as slots
+from moldau.pipelines.sources.postgres import OTHER_COLUMNS
 from moldau.pipelines.sources.postgres_catalog import Column, TableFacts, connect, facts, record_batch
 from moldau.pipelines.sources.postgres_output import (
     UNCHANGED,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 QUIET_BYTES_MAX = 16 << 20
 """Bytes of log that PostgreSQL keeps for a table without changes before an empty batch moves the slot on."""
 MESSAGES_MIN = 1000
+OWN = frozenset({"_op", "_lsn", "_number", "_commit_timestamp"})
 NOWHERE = {"slot": "", "read": 0, "of": 0, "lsn": "0/0"}
 
 
@@ -147,7 +149,7 @@ class PostgresChanges(DataSource):
         return "moldau_postgres_changes"
 
     def streamReader(self, schema: StructType) -> "ChangesReader":
-        return ChangesReader(feed_of(self.options), tuple(schema.names))
+        return ChangesReader(feed_of(self.options), schema)
 
 
 def feed_of(options: Mapping[str, str]) -> Feed:
@@ -166,9 +168,9 @@ def feed_of(options: Mapping[str, str]) -> Feed:
 
 
 class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, feed: Feed, columns: tuple[str, ...]) -> None:
+    def __init__(self, feed: Feed, schema: StructType) -> None:
         self._feed = feed
-        self._columns = columns
+        self._schema = schema
         self._target: str | None = None
         self._quiet_at = ""
 
@@ -199,6 +201,7 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log_end = self._target or _end_of_log(database)
             if log_end == self._quiet_at or lsn(log_end) <= lsn(start):
                 return start
+            slots.refuse_another(database, self._feed, slot)
             end = self._end(database, slot, lsn(start), log_end, rows_max)
         if end > lsn(start):
             return lsn_text(end)
@@ -231,9 +234,9 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         if isinstance(partition, SpoolPartition):
-            return _read_spool(partition.path)
+            return _read_spool(self._feed, partition.path, self._schema)
         assert isinstance(partition, ChangesPartition)
-        return _read_changes(self._feed, partition, self._columns)
+        return _read_changes(self._feed, partition, self._schema.names)
 
     def commit(self, end: dict[str, Any]) -> None:
         for number in range(end["read"]):
@@ -246,22 +249,53 @@ def _end_of_log(database: "psycopg.Connection[Any]") -> str:
     return str(row[0]) if row else "0/0"
 
 
-def _read_spool(path: str) -> "Iterator[pa.RecordBatch]":
+def _read_spool(feed: Feed, path: str, wanted: StructType) -> "Iterator[pa.RecordBatch]":
+    """The rows that were there at the beginning. Columns that the table has lost since are left out, those that it has
+    got are what they are now."""
     import pyarrow as pa
 
-    with pa.memory_map(path) as file, pa.ipc.open_file(file) as reader:
+    with ExitStack() as stack:
+        file = stack.enter_context(pa.memory_map(path))
+        reader = stack.enter_context(pa.ipc.open_file(file))
+        there, filler = set(reader.schema.names), None
+        if there != set(wanted.names):
+            table = feed.facts(stack.enter_context(connect(feed.url)))
+            now = {column.name for column in table.columns}
+            _refuse_unknown(feed, (there - set(wanted.names)) & now)
+            _refuse_gone(feed, set(wanted.names) - now)
+            table = replace(table, columns=tuple(column for column in table.columns if column.name in wanted.names))
+            filler = Filler(feed, table, stack)
         for number in range(reader.num_record_batches):
-            yield reader.get_batch(number)
+            batch = reader.get_batch(number)
+            yield batch if filler is None else filler.widened(batch, wanted.names)
+
+
+def _refuse_unknown(feed: Feed, names: Iterable[str]) -> None:
+    """End the batch if what comes has columns that the queries do not know: they are begun again."""
+    told = ", ".join(sorted(names))
+    if told:
+        raise PostgresFailure(f"source {feed.source!r}: {OTHER_COLUMNS} {told}")
+
+
+def _refuse_gone(feed: Feed, names: Iterable[str]) -> None:
+    """End the batch if the queries know columns that the table has no more: they are begun again."""
+    told = ", ".join(sorted(frozenset(names) - OWN))
+    if told:
+        raise PostgresFailure(f"source {feed.source!r}: {OTHER_COLUMNS} no {told} any more")
 
 
 def _read_changes(feed: Feed, wanted: ChangesPartition, names: Sequence[str]) -> "Iterator[pa.RecordBatch]":
-    """The changes, in the columns that the run began with: the table may have got more since then."""
+    """The changes, in the columns that the queries began with. The table may have got more since then: the changes from
+    before are read, and the first one that has them ends the batch, for queries that know them."""
     with ExitStack() as stack:
         database = stack.enter_context(connect(feed.url))
         table = feed.facts(database)
+        now = frozenset(column.name for column in table.columns)
+        added = now - frozenset(names)
+        _refuse_gone(feed, frozenset(names) - now)
         table = replace(table, columns=tuple(column for column in table.columns if column.name in names))
         # The session that peeks is busy with it; a second one fills what PostgreSQL did not send
-        rows = Rows(table, TransformerOf(database), Filler(feed, table, stack), _parts_of(table, database))
+        rows = Rows(table, TransformerOf(database), Filler(feed, table, stack), _parts_of(table, database), added)
         columns, found = stream_columns(table), []
         # A reading that is not over holds the session's lock: it must end before the session, whatever happens here
         messages = stack.enter_context(closing(slots.changes(database, feed, wanted.slot, wanted.upto)))
@@ -282,10 +316,11 @@ def _parts_of(table: TableFacts, database: "psycopg.Connection[Any]") -> frozens
 
 @dataclass
 class Filler:
-    """Filler of large values that an UPDATE left as they were, where no old row came with it; it asks the table.
+    """Filler of values that did not come with a change; it asks the table. They are large ones that an UPDATE left as
+    they were, where no old row came with it, and those of columns that the table has got, or calls otherwise, since.
 
     The value is the present one, not that of the change: later changes of it follow, so that a copy kept by them ends
-    right. REPLICA IDENTITY FULL gives the value of the change.
+    right. REPLICA IDENTITY FULL gives the large value of the change.
     """
 
     feed: Feed
@@ -294,7 +329,11 @@ class Filler:
     _database: "psycopg.Connection[Any] | None" = field(default=None, init=False)
 
     def filled(self, values: dict[str, Any], lacking: Sequence[Column]) -> dict[str, Any]:
-        """The lacking values; NULL for a row that is gone: its end is among the changes to come."""
+        """The lacking values; NULL for a row that is gone: its end is among the changes to come. NULL, too, where the
+        table has no key to ask by."""
+        self.refuse_other_key(values)
+        if not self.table.key:
+            return {**values, **dict.fromkeys(column.name for column in lacking)}
         if self._database is None:
             self._database = self.stack.enter_context(connect(self.feed.url))
         names = sql.SQL(", ").join(column.selected for column in lacking)
@@ -306,13 +345,39 @@ class Filler:
         found = row or (None,) * len(lacking)
         return {**values, **{column.name: value for column, value in zip(lacking, found, strict=True)}}
 
+    def refuse_other_key(self, names: Collection[str]) -> None:
+        """End the run if the key of a row has another name than that of the table: nobody knows which row it is."""
+        unknown = [column.name for column in self.table.key if column.name not in names]
+        if unknown:
+            raise PostgresFailure(
+                f"source {self.feed.source!r}: a change of before has no {unknown[0]!r}, which is of the table's key "
+                "now (call it as before, or begin anew with `moldau pipeline reset`)"
+            )
+
+    def widened(self, batch: "pa.RecordBatch", names: Sequence[str]) -> "pa.RecordBatch":
+        """The rows in the columns of these names."""
+        columns = stream_columns(self.table)
+        there = frozenset(batch.schema.names)
+        lacking = [column for column in self.table.columns if column.name not in there]
+        known = batch.select([name for name in names if name in there]).to_pylist()
+        rows = [self.filled(row, lacking) if lacking else row for row in known]
+        return record_batch(columns, [tuple(row[name] for name, _ in columns) for row in rows])
+
 
 class Rows:
     """Maker of rows from messages: the table's columns, `_op`, `_lsn`, `_number`, `_commit_timestamp`."""
 
-    def __init__(self, table: TableFacts, transformer: Transformer, filler: Filler, relations: frozenset[int]) -> None:
+    def __init__(
+        self,
+        table: TableFacts,
+        transformer: Transformer,
+        filler: Filler,
+        relations: frozenset[int],
+        added: frozenset[str] = frozenset(),
+    ) -> None:
         self._table = table
         self._ours = relations
+        self._added = added
         self._filler = filler
         self._loaders = {
             column.name: transformer.get_loader(column.loaded_as, Format.TEXT).load for column in table.columns
@@ -349,6 +414,8 @@ class Rows:
 
     def _changed(self, message: Insert | Update | Delete) -> Iterator[tuple[str, dict[str, Any]]]:
         relation = self._relations[message.relation]
+        wider = self._added.intersection(column.name for column in relation.columns)
+        _refuse_unknown(self._filler.feed, wider)
         match message:
             case Insert():
                 yield "c", self._values(relation, message.new)
@@ -376,12 +443,13 @@ class Rows:
     def _old(self, relation: Relation, values: tuple[Value, ...], whole: bool) -> dict[str, Any]:
         """The old row. Columns that did not come with it are not NULL but unknown; Spark has only NULL."""
         columns = zip(relation.columns, values, strict=True)
+        self._filler.refuse_other_key([column.name for column in relation.columns])
         return {column.name: self._load(column.name, value) for column, value in columns if whole or column.key}
 
     def _values(self, relation: Relation, values: tuple[Value, ...]) -> dict[str, Any]:
         sent = dict(zip((column.name for column in relation.columns), values, strict=True))
         found = {name: self._load(name, value) for name, value in sent.items()}
-        lacking = [column for column in self._table.columns if sent.get(column.name) is UNCHANGED]
+        lacking = [column for column in self._table.columns if sent.get(column.name, UNCHANGED) is UNCHANGED]
         return self._filler.filled(found, lacking) if lacking else found
 
     def _load(self, name: str, value: Value) -> Any:

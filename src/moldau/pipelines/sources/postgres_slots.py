@@ -57,6 +57,9 @@ class Feed:
     def noted(self) -> Path:
         return self.storage / "postgres"
 
+    def note(self, slot: str) -> Path:
+        return self.noted / f"{slot}.json"
+
     def spool(self, slot: str, number: int) -> Path:
         return self.noted / slot / f"{number:06}.arrow"
 
@@ -87,9 +90,10 @@ def begin(feed: Feed) -> tuple[str, int, str]:
     release_abandoned(feed)
     slot = _slot_name(feed)
     feed.noted.mkdir(parents=True, exist_ok=True)
-    (feed.noted / f"{slot}.json").write_text(json.dumps({"source": feed.source, "run": feed.run}))
     with connect(feed.url) as database:
         table = feed.facts(database)
+        _refuse_others(database, feed)
+        feed.note(slot).write_text(json.dumps({"source": feed.source, "run": feed.run, "table": table.oid}))
         make_publication(database, feed, table)
         # Only the replication protocol gives a snapshot of exactly the moment at which the changes begin
         with psycopg.connect(feed.url, autocommit=True, replication="database") as walsender:
@@ -100,9 +104,27 @@ def begin(feed: Feed) -> tuple[str, int, str]:
 
 def _slot_name(feed: Feed) -> str:
     """A name for a slot: PostgreSQL allows small letters, digits and `_`."""
+    return f"{_own_words(feed)[: NAME_MAX - 13]}_{uuid.uuid4().hex[:12]}"
+
+
+def _own_words(feed: Feed) -> str:
     words = f"moldau_{feed.pipeline}_{feed.source}".lower()
-    cleaned = "".join(sign if sign.isascii() and (sign.isalnum() or sign == "_") else "_" for sign in words)
-    return f"{cleaned[: NAME_MAX - 13]}_{uuid.uuid4().hex[:12]}"
+    return "".join(sign if sign.isascii() and (sign.isalnum() or sign == "_") else "_" for sign in words)
+
+
+def _refuse_others(database: "psycopg.Connection[Any]", feed: Feed) -> None:
+    """Refuse to begin beside slots of this name that are not of this storage: all changes would be captured twice.
+    Names that had to be cut may be of anybody."""
+    words = _own_words(feed)
+    query = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database() AND slot_name ~ %s"
+    found = database.execute(query, (f"^{words}_[0-9a-f]{{12}}$",)).fetchall() if len(words) <= NAME_MAX - 13 else []
+    others = [slot for (slot,) in found if not feed.note(slot).exists()]
+    if others:
+        raise PostgresFailure(
+            f"source {feed.source!r}: the replication slot {others[0]} is of another pipeline that is called "
+            f"{feed.pipeline!r}, or of a storage that is gone (give this one another `name`; bring the storage along; "
+            f"or, if nobody needs it: SELECT pg_drop_replication_slot('{others[0]}'))"
+        )
 
 
 def _make_slot(walsender: "psycopg.Connection[Any]", feed: Feed, slot: str) -> tuple[str, str]:
@@ -128,18 +150,20 @@ def make_publication(database: "psycopg.Connection[Any]", feed: Feed, table: Tab
     refusal = identity_refusal(table)
     if refusal:
         raise PostgresFailure(f"source {feed.source!r}: {refusal}")
-    query = """SELECT EXISTS (SELECT FROM pg_publication_tables
-        WHERE pubname = p.pubname AND schemaname = %s AND tablename = %s) FROM pg_publication p WHERE pubname = %s"""
-    found = database.execute(query, (table.schema, table.name, feed.publication)).fetchone()
+    # A partitioned table is published as itself, or as all of its partitions
+    query = """WITH published AS (SELECT format('%%I.%%I', schemaname, tablename)::regclass::oid AS oid
+            FROM pg_publication_tables WHERE pubname = %(name)s)
+        SELECT %(table)s IN (TABLE published) OR coalesce((SELECT bool_and(relid IN (TABLE published))
+            FROM pg_partition_tree(%(table)s::oid::regclass) WHERE isleaf), false)
+        FROM pg_publication WHERE pubname = %(name)s"""
+    found = database.execute(query, {"table": table.oid, "name": feed.publication}).fetchone()
     if found is not None and found[0]:
-        _publish_truncations(database, feed)
+        _publish_truncations(database, feed, table)
         return
     if found is not None:
         words = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}")
     else:
-        words = sql.SQL(
-            f"CREATE PUBLICATION {{}} FOR TABLE {{}} WITH (publish = '{PUBLISHED}', publish_via_partition_root = true)"
-        )
+        words = sql.SQL(f"CREATE PUBLICATION {{}} FOR TABLE {{}} WITH (publish = '{PUBLISHED}')")
     command = words.format(sql.Identifier(feed.publication), table.identifier)
     try:
         database.execute(command)
@@ -150,16 +174,20 @@ def make_publication(database: "psycopg.Connection[Any]", feed: Feed, table: Tab
         raise PostgresFailure(f"source {feed.source!r}: {str(error).strip()} ({said})") from error
 
 
-def _publish_truncations(database: "psycopg.Connection[Any]", feed: Feed) -> None:
-    """See that a publication has truncations: without them a copy would keep rows that are gone. One of somebody else
-    is left as it is, for it may have other readers."""
-    query = "SELECT pubtruncate FROM pg_publication WHERE pubname = %s"
-    found = database.execute(query, (feed.publication,)).fetchone()
-    if found is None or found[0] or feed.truncate == SKIP:
+def _publish_truncations(database: "psycopg.Connection[Any]", feed: Feed, table: TableFacts) -> None:
+    """See that a publication has truncations, also those of a partition alone, which one that publishes by the root has
+    not: without them a copy would keep rows that are gone. One of somebody else is left as it is, for it may have other
+    readers."""
+    query = """SELECT pubtruncate, pubviaroot AND EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = %s)
+        FROM pg_publication WHERE pubname = %s"""
+    truncations, by_root = database.execute(query, (table.oid, feed.publication)).fetchone() or (True, False)
+    if (truncations and not by_root) or feed.truncate == SKIP:
         return
-    command = f"ALTER PUBLICATION {sql.Identifier(feed.publication).as_string(database)} SET (publish = '{PUBLISHED}')"
+    lacking = "when a partition of it is truncated" if truncations else "when the table is truncated"
+    settings = f"publish = '{PUBLISHED}'" + (", publish_via_partition_root = false" if by_root else "")
+    command = f"ALTER PUBLICATION {sql.Identifier(feed.publication).as_string(database)} SET ({settings})"
     if not feed.publication.startswith(OWN):
-        words = f"the publication {feed.publication} does not tell when the table is truncated"
+        words = f"the publication {feed.publication} does not tell {lacking}"
         raise PostgresFailure(f"source {feed.source!r}: {words} ({command}; or `truncate: {SKIP}`)")
     database.execute(sql.SQL(command))
 
@@ -210,6 +238,20 @@ def stream_columns(table: TableFacts) -> list[tuple[str, str]]:
 
 
 # --- going on
+
+
+def refuse_another(database: "psycopg.Connection[Any]", feed: Feed, slot: str) -> None:
+    """End the run if its table is not the one that the slot began with: no change of another one would come."""
+    try:
+        began_with = json.loads(feed.note(slot).read_text()).get("table")
+    except FileNotFoundError:
+        return
+    now = feed.facts(database).oid
+    if began_with not in (None, now):
+        raise PostgresFailure(
+            f"source {feed.source!r}: the table {feed.table} was dropped and made anew, or another one has its name: "
+            "its rows would not be captured (empty the copies and begin anew with `moldau pipeline reset`)"
+        )
 
 
 def changes(database: "psycopg.Connection[Any]", feed: Feed, slot: str, upto: str) -> Generator[Message]:
@@ -307,7 +349,7 @@ def release(feed: Feed, slot: str) -> None:
         query = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
         _patiently(lambda: database.execute(query, (slot,)), feed, slot)
     shutil.rmtree(feed.noted / slot, ignore_errors=True)
-    (feed.noted / f"{slot}.json").unlink(missing_ok=True)
+    feed.note(slot).unlink(missing_ok=True)
 
 
 def _named_in_checkpoints(storage: Path) -> set[str]:

@@ -7,7 +7,8 @@ or partition that appears later is read from its beginning.
 results would be wrong without a word. `lost: skip` goes on with the oldest record that is there.
 
 As a table (`as: table`) a topic is the newest record of each key, without keys whose newest record has no value: what
-compaction leaves in the end. Spark reads the topic anew for every batch that joins with it.
+compaction leaves in the end. A run keeps it in the storage and reads for a batch only what has changed
+(`kept_table.py`).
 """
 
 import json
@@ -20,14 +21,20 @@ from typing import TYPE_CHECKING, Any
 from moldau.pipelines.file.options import Option, choice, mapping, names, text, whole
 from moldau.pipelines.file.problems import Problem, near
 from moldau.pipelines.file.spec import PipelineSpec, SourceSpec
+from moldau.pipelines.file.transforms import drops_tombstones
 from moldau.pipelines.formats.decoding import decode
-from moldau.pipelines.kinds import FORMATS, Context, Reading
+from moldau.pipelines.formats.samples import lacks_keys
+from moldau.pipelines.kinds import FORMATS, Context, Ranges, Reading
+from moldau.pipelines.sources.batch_size import records_of_batch
 from moldau.pipelines.topics import EARLIEST, LATEST, Cluster, ClusterError, Offsets, client_problems, cluster_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MAX_PER_BATCH = 100_000
+FETCH_WAIT_MS = "10"
+"""Time that a broker keeps a fetch at the end of a partition. A task knows which records it wants, and they are there;
+with Kafka's 500 ms a batch of one record took 630 ms, with this 130."""
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -119,7 +126,8 @@ class Topic:
         Option(
             "max_per_batch",
             whole,
-            "records that a batch takes at most, so that a first run does not exhaust the memory; 0: no bound",
+            "records that a batch takes at most, so that a first run does not exhaust the memory; where it is not "
+            "written, fewer if they are large, 128 MB or so; 0: no bound",
             default=MAX_PER_BATCH,
         ),
         Option(
@@ -143,14 +151,13 @@ class Topic:
                 yield Problem(_place(source, "bootstrap"), f"{_owner(source)}: {error}")
 
     def read(self, source: SourceSpec, context: Context) -> Reading:
-        options = _spark_options(source, cluster_of(context.pipeline, source.options))
-        if source.options["as"] == "table":
-            return decode(_newest(context.spark.read.format("kafka").options(**options).load()), source, context)
-        if context.whole:
-            return decode(context.spark.read.format("kafka").options(**options).load(), source, context)
-        if source.options["max_per_batch"]:
-            options["maxOffsetsPerTrigger"] = str(source.options["max_per_batch"])
-        return decode(context.spark.readStream.format("kafka").options(**options).load(), source, context)
+        if source.options["as"] == "table" and context.keeps_tables:
+            from moldau.pipelines.sources import kept_table
+
+            return kept_table.read(source, context)
+        options = spark_options(source, cluster_of(context.pipeline, source.options))
+        records = _records(source, context, options)
+        return decode(records.where("value IS NOT NULL") if drops_tombstones(source) else records, source, context)
 
 
 KIND = Topic()
@@ -194,8 +201,11 @@ def _not_there(source: SourceSpec, pipeline: PipelineSpec) -> Iterator[Problem]:
         yield Problem(_place(source, "topic"), message, near(topic, there))
     if missing:
         return
+    if source.options["as"] == "table" and lacks_keys(cluster, source):
+        message = f"{_owner(source)}: its records have no keys, and a table is the newest record of each key"
+        yield Problem(_place(source, "as"), message, "write them with keys, or join them as a stream")
     begin = source.options["starting"]
-    read = _partitions(source, there)
+    read = partitions_of(source, there)
     if begin.group and not _has_run(pipeline) and not cluster.offsets_of_group(begin.group, read):
         message = f"{_owner(source)}: group {begin.group!r} has no offsets of {', '.join(read) or 'such topics'}"
         yield Problem(_place(source, "starting"), message)
@@ -222,7 +232,21 @@ def _has_run(pipeline: PipelineSpec) -> bool:
 # --- read ---
 
 
-def _partitions(source: SourceSpec, there: Mapping[str, list[int]]) -> dict[str, list[int]]:
+def _records(source: SourceSpec, context: Context, options: dict[str, str]) -> "DataFrame":
+    """The records as Spark's connector has them."""
+    if source.options["as"] == "table":
+        return newest(context.spark.read.format("kafka").options(**options).load())
+    if context.ranges is not None:
+        return read_ranges(source, context, context.ranges.get(source.name, {}))
+    if context.whole:
+        return context.spark.read.format("kafka").options(**options).load()
+    if source.options["max_per_batch"]:  # in real time there is none, and its tasks never end
+        options.setdefault("kafka.fetch.max.wait.ms", FETCH_WAIT_MS)
+        options["maxOffsetsPerTrigger"] = str(_records_of_batch(source, context))
+    return context.spark.readStream.format("kafka").options(**options).load()
+
+
+def partitions_of(source: SourceSpec, there: Mapping[str, list[int]]) -> dict[str, list[int]]:
     """Partitions of the topics that the source reads now."""
     topics, pattern = source.options["topic"], source.options["pattern"]
     if topics:
@@ -235,7 +259,7 @@ def _named(offsets: Offsets, read: Mapping[str, list[int]]) -> Offsets:
     return {topic or next(iter(read), ""): found for topic, found in offsets.items()}
 
 
-def _spark_options(source: SourceSpec, cluster: Cluster) -> dict[str, str]:
+def spark_options(source: SourceSpec, cluster: Cluster) -> dict[str, str]:
     topics, pattern = source.options["topic"], source.options["pattern"]
     return {
         "kafka.isolation.level": "read_committed",  # what a transaction took back was never there
@@ -248,6 +272,19 @@ def _spark_options(source: SourceSpec, cluster: Cluster) -> dict[str, str]:
     }
 
 
+def _records_of_batch(source: SourceSpec, context: Context) -> int:
+    """The bound that was written; where none was, fewer records than the default if they are large."""
+    most: int = source.options["max_per_batch"]
+    if "max_per_batch" in source.places:
+        return most
+    cluster = cluster_of(context.pipeline, source.options)
+    try:
+        there = cluster.topics()
+    except ClusterError:  # Spark waits for a cluster that is away
+        return most
+    return records_of_batch(cluster, partitions_of(source, there), most)
+
+
 def _begin(source: SourceSpec, cluster: Cluster) -> dict[str, str]:
     begin: Starting = source.options["starting"]
     if begin.word:
@@ -255,7 +292,7 @@ def _begin(source: SourceSpec, cluster: Cluster) -> dict[str, str]:
     if begin.timestamp_ms is not None:
         # A partition without a record of that time or later starts at its end.
         return {"startingTimestamp": str(begin.timestamp_ms), "startingOffsetsByTimestampStrategy": "latest"}
-    read = _partitions(source, cluster.topics())
+    read = partitions_of(source, cluster.topics())
     known = _named(begin.offsets, read) if begin.offsets else cluster.offsets_of_group(begin.group or "", read)
     # Spark wants an offset for every partition.
     whole_list = {
@@ -265,7 +302,27 @@ def _begin(source: SourceSpec, cluster: Cluster) -> dict[str, str]:
     return {"startingOffsets": json.dumps(whole_list)}
 
 
-def _newest(raw: "DataFrame") -> "DataFrame":
+def read_ranges(source: SourceSpec, context: Context, ranges: Ranges) -> "DataFrame":
+    """The records at some offsets of the source's topics, as they are."""
+    cluster = cluster_of(context.pipeline, source.options)
+    if not ranges:  # Spark wants a partition to read nothing of
+        topic = next(iter(partitions_of(source, cluster.topics())))
+        ranges = {topic: {0: (0, 0)}}
+    options = {
+        "kafka.isolation.level": "read_committed",
+        **cluster.spark_options(),
+        "assign": json.dumps({topic: list(found) for topic, found in ranges.items()}),
+        "startingOffsets": json.dumps(
+            {topic: {n: it[0] for n, it in found.items()} for topic, found in ranges.items()}
+        ),
+        "endingOffsets": json.dumps({topic: {n: it[1] for n, it in found.items()} for topic, found in ranges.items()}),
+        "includeHeaders": "true",
+        "failOnDataLoss": "false",
+    }
+    return context.spark.read.format("kafka").options(**options).load()
+
+
+def newest(raw: "DataFrame") -> "DataFrame":
     """The newest record of each key. Offsets show it within a partition, times between partitions: a key moves when a
     topic gets more."""
     from pyspark.sql import functions as F

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import moldau
 from moldau.pipelines.file.spec import PipelineSpec
+from moldau.pipelines.secrets import without_secrets
 from moldau.pipelines.spark.jars import cache_directory, connector_jars
 from moldau.pipelines.spark.java import home_for_spark, java_home
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 LOCAL = "local[*]"
 LOCAL_REALTIME = "local[16]"
 """Local master for real-time mode: every task of every stage holds a slot for as long as the query runs."""
+
+CONNECT_WAIT_S = 20.0
+"""Seconds that a Spark Connect server has to answer; PySpark alone would try for ten minutes without a word."""
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _LOG_TAIL_LINES = 5
@@ -65,6 +69,15 @@ def session(
     return (
         SparkSession.builder.getOrCreate() if running else SparkSession(_start(spec, settings(spec, master, realtime)))
     )
+
+
+def beside(spark: "SparkSession", spec: PipelineSpec) -> "SparkSession":
+    """A session for one more pipeline in the same Spark: with names of its own and the pipeline's settings of SQL."""
+    made = spark.newSession()
+    for name, value in spec.spark.items():
+        if name.startswith("spark.sql.") and made.conf.isModifiable(name):
+            made.conf.set(name, value)
+    return made
 
 
 def settings(spec: PipelineSpec, master: str | None = None, realtime: bool = False) -> dict[str, str]:
@@ -162,6 +175,7 @@ def _connect(spec: PipelineSpec, remote: str) -> "SparkSession":
     """A session of a Spark Connect server. Settings that only a start can make are the server's own business."""
     from pyspark.sql import SparkSession
 
+    _await_server(remote)
     spark: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
     own = {name: value for name, value in spec.spark.items() if name.startswith("spark.sql.")}
     for name, value in {**_SQL_DEFAULTS, **own}.items():
@@ -171,6 +185,28 @@ def _connect(spec: PipelineSpec, remote: str) -> "SparkSession":
         raise SessionFailed(f"the Spark at {remote} has no Kafka connector: start it with --jars {jars}")
     spark.addArtifacts(str(packed_package()), pyfile=True)
     return spark
+
+
+def _await_server(remote: str) -> None:
+    """Wait for a server that speaks gRPC at the address. Raises SessionFailed."""
+    from grpc import FutureTimeoutError, channel_ready_future  # type: ignore[import-untyped]  # no type information
+    from pyspark.errors import PySparkException
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    try:
+        builder = DefaultChannelBuilder(remote)
+        channel = builder.toChannel()
+    except PySparkException as error:
+        words = " ".join(str(error).split())
+        raise SessionFailed(f"{without_secrets(remote)} is no address of Spark Connect: {words}") from error
+    try:
+        channel_ready_future(channel).result(CONNECT_WAIT_S)
+    except FutureTimeoutError as error:
+        place = f"sc://{builder.endpoint}"
+        words = f"no Spark Connect server answers at {place} within {CONNECT_WAIT_S:g} s"
+        raise SessionFailed(f"{words}: is it started, and is the port right?") from error
+    finally:
+        channel.close()
 
 
 def _has_connector(spark: "SparkSession") -> bool:
