@@ -1,0 +1,1 @@
+"""Records: reading a bounded part of a topic, decoding, filtering, and writing."""

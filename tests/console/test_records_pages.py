@@ -1,0 +1,234 @@
+"""Records: reading, filtering, following, writing and copying them."""
+
+import itertools
+import json
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from moldau.console.records import reading
+from moldau.console.records.reading import Bounds
+from moldau.console.web import records
+from moldau.testing.brokers import BrokerInThread
+from tests.console.consoles import ORIGIN, Asking
+from tests.raw_records import produce_broken_header
+
+BIG = 10_000_000
+BEGUN_MS = int(time.time() * 1000)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _visits(producer: Producer, console: Asking) -> None:
+    for number in range(40):
+        value = json.dumps({"number": number, "country": "CZ" if number % 4 == 0 else "DE"})
+        trace: list[tuple[str, str | bytes | None]] = [("trace", f"t{number}".encode())]
+        producer.produce("visits", value, f"k{number}", number % 2, headers=trace, timestamp=BEGUN_MS + number)
+    hostile = {
+        b"script": b"<script>alert(1)</script>",
+        b"</pre><script>alert(2)</script>": b"x",
+        b"controls": b"\x1b[31mred\x07 \xe2\x80\xae gnp.exe",
+        b"broken": b'\xff\xfe{"a": \xc3\x28}',
+        b"deep": b"[" * 200_000,
+        b"digits": b"9" * 100_000,
+        b"big": b"y" * BIG,
+    }
+    for key, body in hostile.items():
+        producer.produce("hostile", body, key, 0, headers=[("<b>", b"<i>\x00")])
+    producer.produce("hostile", None, b"tombstone", 0)
+    producer.flush(20)
+    console.look()
+
+
+def numbers(told: Any) -> list[int]:
+    return [json.loads(each["value"]["text"])["number"] for each in told["records"]]
+
+
+def test_the_newest_records_of_all_partitions_come_first(console: Asking, producer: Producer) -> None:
+    """The newest 40 are in either partition, or all in one of them."""
+    assert sorted(numbers(console.json("/topics/visits/records"))) == list(range(10, 40))
+    assert numbers(console.json("/topics/visits/records?partition=1")) == list(range(39, 0, -2))
+    for number in range(100):
+        producer.produce("uneven", json.dumps({"number": number}), partition=number // 50, timestamp=1000 + number)
+    assert producer.flush(20) == 0
+    console.look()
+    assert numbers(console.json("/topics/uneven/records")) == list(range(99, 69, -1))
+
+
+def test_reading_goes_on_where_the_page_ended(console: Asking) -> None:
+    first = console.json("/topics/visits/records?from=beginning")
+    second = console.json(f"/topics/visits/records?{first['next']}")
+    assert sorted(numbers(first) + numbers(second)) == list(range(40))
+    assert second["next"] is None
+
+
+def test_a_filter_reads_keys_headers_and_fields(console: Asking) -> None:
+    words = 'value.country == "CZ" and value.number > 10 and headers.trace ~ "^t[123]"'
+    told = console.json(f"/topics/visits/records?from=beginning&filter={words}")
+    assert sorted(numbers(told)) == [12, 16, 20, 24, 28, 32, 36]
+    assert numbers(console.json("/topics/visits/records?from=beginning&key=k17")) == [17]
+    assert "at character" in console.json("/topics/visits/records?filter=value ===", 400)["error"]
+
+
+def test_offset_and_time_are_beginnings(console: Asking) -> None:
+    assert numbers(console.json("/topics/visits/records?from=offset&at=18&partition=0")) == [36, 38]
+    assert numbers(console.json("/topics/visits/records?from=time&at=2999-01-01T00:00")) == []
+    assert len(numbers(console.json("/topics/visits/records?from=time&at=0"))) == 30
+    assert "is no time" in console.json("/topics/visits/records?from=time&at=soon", 400)["error"]
+
+
+def test_a_search_streams_matches_and_its_progress(console: Asking) -> None:
+    answer = console.client.get("/topics/visits/events?from=beginning&filter=value.number%20%3C%204")
+    events = [block.split("\n", 1) for block in answer.text.strip().split("\n\n")]
+    kinds = [name.removeprefix("event: ") for name, _ in events]
+    assert kinds.count("record") == 4
+    assert kinds[-1] == "done"
+    assert "4 of 40 records match, 100% read" in events[-1][1]
+
+
+def test_a_live_tail_begins_at_the_end(console: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "EVENT_BOUNDS", Bounds(seconds=0.5))
+    answer = console.client.get("/topics/visits/events?from=tail")
+    assert "event: record" not in answer.text
+    assert "following the end" in answer.text
+    assert "it has ended" in answer.text.split("event: done")[1]
+
+
+def test_a_download_has_a_line_for_each_record(console: Asking) -> None:
+    answer = console.client.get("/topics/visits/download?from=beginning")
+    assert answer.headers["content-disposition"].startswith("attachment")
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert len(lines) == 40
+    assert lines[0]["headers"][0]["name"] == "trace"
+
+
+def test_a_download_that_cannot_begin_is_refused_in_words(console: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = threading.BoundedSemaphore(1)
+    taken.acquire()
+    monkeypatch.setattr(records, "_streams", taken)
+    assert "streams are open" in console.json("/topics/visits/download?from=beginning", 429)["error"]
+
+
+def test_hostile_records_are_shown_harmlessly(console: Asking) -> None:
+    page = console.page("/topics/hostile/records?from=beginning")
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert not any(each in page for each in ("\x1b", "\x07", "\x00", "\u202e"))
+    assert len(page) < 200_000, "a value of 10 MB is cut"
+    told = console.json("/topics/hostile/records?from=beginning")
+    by_key = {each["key"]["text"]: each["value"] for each in told["records"]}
+    assert by_key["big"]["is_cut"]
+    assert by_key["big"]["size"] == BIG
+    assert by_key["broken"]["format"] == "hex"
+    assert by_key["tombstone"]["format"] == "null"
+    whole = console.page("/topics/hostile/records/0/6")
+    assert len(whole) < 200_000
+    raw = console.client.get("/topics/hostile/records/0/6/raw")
+    assert len(raw.content) == BIG
+    assert raw.headers["content-type"] == "application/octet-stream"
+    assert raw.headers["x-content-type-options"] == "nosniff"
+
+
+def test_deep_values_are_shown_in_bounded_time_and_space(console: Asking, producer: Producer) -> None:
+    """Each line of a value begins with as many blanks as it is deep: this megabyte would fill gigabytes."""
+    wide = b"[" * 300 + b"1," * 400_000 + b"1" + b"]" * 300
+    for body in (wide, *(b"[" * depth + b"]" * depth for depth in range(100, 1000, 30))):
+        producer.produce("deep", body, b"k", 0)
+    assert producer.flush(20) == 0
+    console.look()
+    begun = time.process_time()
+    assert len(console.page("/topics/deep/records?from=beginning")) < 400_000
+    console.json('/topics/deep/records?from=beginning&filter=value contains "x"')
+    assert len(console.page("/topics/deep/records/0/0")) < 400_000
+    assert time.process_time() - begun < 5.0
+
+
+def test_a_header_whose_name_is_no_text_hides_nothing(
+    kafka: BrokerInThread, console: Asking, producer: Producer
+) -> None:
+    """confluent-kafka returns null pointers for it, which end the process when they are looked at."""
+    headers: list[tuple[str, str | bytes | None]] = [("trace", b"1"), ("none", None)]
+    for number in range(12):
+        producer.produce("misnamed", str(number), headers=headers, partition=0)
+    assert producer.flush(20) == 0
+    for _ in range(2):
+        produce_broken_header(kafka.bootstrap, "misnamed", b"broken")
+    console.look()
+    for _ in range(2):
+        told = console.json("/topics/misnamed/records?from=beginning&partition=0")["records"]
+        found = {each["offset"]: each for each in told}
+        assert [found[number]["value"]["text"] for number in range(14)] == [*map(str, range(12)), "broken", "broken"]
+        assert [found[number]["headers"] for number in range(14)] == [[["trace", "1"], ["none", ""]]] * 12 + [[]] * 2
+        assert "no UTF-8" in found[12]["headers_problem"]
+    assert "the name of a header is no UTF-8" in console.page("/topics/misnamed/records/0/12")
+    lines = console.client.get("/topics/misnamed/download?from=beginning&partition=0").text.splitlines()
+    assert [json.loads(line)["headers"] is None for line in lines] == [False] * 12 + [True] * 2
+    refused = console.post("/topics/misnamed/replay", {"record": ["0:12"], "to": "visits"}, 409)
+    assert "misnamed-0 offset 12 is not copied" in refused["error"]
+    assert console.client.get("/letters").status_code == 200
+
+
+def test_a_filter_is_stopped_in_the_middle_of_a_batch(console: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One record may take long to decode and to match, and a batch has two hundred of them."""
+    clock = itertools.count()
+    monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    monkeypatch.setattr(records, "FILTER_BOUNDS", Bounds(seconds=10.0))
+    told = console.json("/topics/visits/records?from=beginning&partition=0&filter=value.number == 1")
+    assert told["scanned"] < 20
+    assert told["next"] is not None
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("records?from=time&at=0001-01-01", 200),
+        ("records?partition=--0", 400),
+        ("records?from=offset&at=-1", 400),
+        ("records?positions=0:", 400),
+        ("records?positions=7:1", 400),
+        ("records/0/9999999999999999999999", 404),
+        ("records/2147483648/0", 404),
+        ("records/99999999999/0/raw", 404),
+        ("records/2/0", 404),
+    ],
+)
+def test_numbers_out_of_all_bounds_are_refused_in_one_line(console: Asking, path: str, status: int) -> None:
+    told = console.json(f"/topics/visits/{path}", status)
+    assert status == 200 or "\n" not in told["error"]
+    assert "there is no topic" in console.json("/topics/nowhere/records/0/0", 404)["error"]
+
+
+def test_a_record_is_produced_with_key_and_headers(console: Asking) -> None:
+    console.post("/topics", {"name": "typed"})
+    console.post("/topics/typed/produce", {"key": "k", "value": '{"a": 1}', "headers": "one: 1\ntwo: 2"})
+    (told,) = console.json("/topics/typed/records")["records"]
+    assert told["key"]["text"] == "k"
+    assert told["value"]["format"] == "json"
+    assert told["headers"] == [["one", "1"], ["two", "2"]]
+
+
+def test_chosen_records_are_copied_with_headers_that_say_whence(console: Asking) -> None:
+    console.post("/topics", {"name": "copies"})
+    done = console.post("/topics/visits/replay", {"record": ["0:3", "1:4"], "to": "copies"})
+    assert done == {"done": "2 records of visits are copied to copies"}
+    copies = console.json("/topics/copies/records?from=beginning")
+    assert numbers(copies) == [6, 9]
+    headers = dict(copies["records"][0]["headers"])
+    assert headers["moldau.replay.topic"] == "visits"
+    assert headers["moldau.replay.offset"] == "3"
+    assert headers["trace"] == "t6"
+    assert "choose 1 to 500" in console.post("/topics/visits/replay", {"to": "copies"}, 400)["error"]
+
+
+def test_reading_makes_no_group(console: Asking) -> None:
+    console.look()
+    assert console.json("/groups")["rows"] == []
+
+
+def test_a_page_of_records_works_without_scripts(console: Asking) -> None:
+    page = console.client.get("/topics/visits/records?from=beginning", headers={"Accept": "text/html"})
+    assert 'rel="next"' in page.text
+    assert page.request.headers.get("origin") != ORIGIN
