@@ -4,7 +4,8 @@ All are alive at once and get short rounds in turning order, so that what else t
 the broker's own by its process clock, and that of the kernel's threads meanwhile: a sync may run there. After each
 round what was written is synced and its pages dropped: a machine that gives memory back to its host books the faults
 on whoever writes next. What is fetched stays in memory. The first tree is measured twice: how far "again" is from 1.00
-is the noise. `floor` as a tree is a program in C that does the least that a broker can do (`bench/floor.c`).
+is the noise. `floor` as a tree is a program in C that does the least that a broker can do (`bench/floor.c`). With
+`--brokers 3` a tree is a cluster of three whose first broker leads everything, and CPU that of all of them.
 
     python -m bench.ab before=../main after=. threads=.,log.flush.engine=thread c=floor
 """
@@ -58,7 +59,7 @@ LOADS = (
     Load("5 connections, 5 in flight", 2_000, connections=5),
     Load("50 connections, 1 in flight", 3_000, connections=50, in_flight=1),
     Load("50 connections, 5 in flight", 4_000, connections=50),
-    Load("50 partitions in a request", 60, partitions=50, batch_kib=1),
+    Load("50 partitions in a request", 300, partitions=50, batch_kib=1),
     Load("1,000 requests/s", 300, rate=1_000),
     Load("4,000 requests/s", 1_200, rate=4_000),
     Load("lz4 of 0.5 KiB", 2_000, batch_kib=1, codec=Codec.LZ4),
@@ -91,21 +92,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--policy", default="group")
     parser.add_argument("--only", default="", help="parts of names of loads, separated by semicolons")
+    parser.add_argument("--brokers", type=int, default=1, help="brokers of a tree, and replicas of a partition")
     options = parser.parse_args()
     names = [each.partition("=")[0] for each in options.trees]
     if len({*names, AGAIN}) <= len(names):
         parser.error(
             f"each tree needs a name of its own, and none is called {AGAIN!r}: that is the first one's second run"
         )
+    if options.rounds < 2:
+        parser.error("there is no noise to tell in fewer than two rounds")
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         driver = build_driver(Path(directory))
         first = options.trees[0].partition("=")[2]
         trees = [*options.trees, f"{AGAIN}={first}"]
-        servers = [stack.enter_context(_start(tree, options.policy)) for tree in trees]
+        servers = [stack.enter_context(start_tree(tree, options.policy, brokers=options.brokers)) for tree in trees]
         for load in LOADS:
             able = [server for server in servers if not (load.fetch_kib and floor.is_floor(server))]
             if able and any(part in load.name for part in options.only.split(";")):
-                scripts = _scripts(load, able, driver, Path(directory))
+                scripts = scripts_for(load, able, driver, Path(directory), options.brokers)
                 _print(load, able, _measure(load, able, driver, scripts, options.rounds))
 
 
@@ -116,8 +120,8 @@ def build_driver(directory: Path) -> Path:
     return driver
 
 
-def _start(tree: str, policy: str) -> Server:
-    """A broker whose code is that below `PATH/src`, or the floor."""
+def start_tree(tree: str, policy: str, under: Sequence[str] = (), brokers: int = 1) -> Server:
+    """Brokers whose code is that below `PATH/src`, or the floor; a program that watches it stands before it."""
     name, _, rest = tree.partition("=")
     if rest == floor.PATH:
         return floor.start_floor(name, policy)
@@ -133,8 +137,11 @@ def _start(tree: str, policy: str) -> Server:
         name,
         lambda directory, port: [
             "env",
-            *python,
+            python[0],
+            *under,
+            *python[1:],
             *("-m", "moldau", "serve", "--port", str(port), "--data", str(directory / "data")),
+            *(("--brokers", str(brokers)) if brokers > 1 else ()),
             *(word for setting in settings for word in ("--override", setting)),
         ],
     )
@@ -144,17 +151,20 @@ def _topic(load: Load) -> str:
     return TOPIC + "".join(filter(str.isalnum, load.name))
 
 
-def _scripts(load: Load, servers: Sequence[Server], driver: Path, directory: Path) -> dict[str, Script]:
+def scripts_for(
+    load: Load, servers: Sequence[Server], driver: Path, directory: Path, brokers: int = 1
+) -> dict[str, Script]:
     """The script for each server, by its name; each has the topic, and in it what is fetched."""
     batch, topic = raw_frames.batch_of(load.batch_kib, load.codec), _topic(load)
     produce = raw_frames.produce(directory / topic, topic, load.partitions, batch)
     scripts = {}
     for number, server in enumerate(servers):
         if not floor.is_floor(server):
-            kafka.create_topic(server.bootstrap, topic, load.partitions)
+            replicas = list(range(1, brokers + 1)) if brokers > 1 else None
+            kafka.create_topic(server.bootstrap, topic, load.partitions, assigned=replicas)
         scripts[server.name] = produce
         if load.fetch_kib:
-            _drive(Load("fill", STORED_BATCHES), server, driver, produce)
+            drive(Load("fill", STORED_BATCHES), server, driver, produce)
             with WireCluster(server.bootstrap) as cluster:
                 topic_id = cluster.metadata([topic])[0].topic_id
             path, limit_bytes = directory / f"{topic}-{number}", load.fetch_kib * KIB
@@ -164,7 +174,7 @@ def _scripts(load: Load, servers: Sequence[Server], driver: Path, directory: Pat
     return scripts
 
 
-def _drive(load: Load, server: Server, driver: Path, script: Script) -> list[float]:
+def drive(load: Load, server: Server, driver: Path, script: Script) -> list[float]:
     """What the driver prints."""
     words = (server.port, load.connections, load.in_flight, load.requests, load.rate, *script.words)
     ran = subprocess.run([str(driver), *map(str, words)], capture_output=True, text=True, check=False)
@@ -187,9 +197,9 @@ def _measure(
 
 
 def _sample(load: Load, server: Server, driver: Path, script: Script) -> Sample:
-    cpu_s, before = process_cpu_s(server.pid), kernel_threads_cpu_s()
-    seconds, p50_us, p99_us, answers_bytes = _drive(load, server, driver, script)
-    cpu_s, after = process_cpu_s(server.pid) - cpu_s, kernel_threads_cpu_s()
+    cpu_s, before = _cpu_s(server), kernel_threads_cpu_s()
+    seconds, p50_us, p99_us, answers_bytes = drive(load, server, driver, script)
+    cpu_s, after = _cpu_s(server) - cpu_s, kernel_threads_cpu_s()
     kernel_s = sum(spent_s - before.get(pid, 0.0) for pid, spent_s in after.items())
     if not load.fetch_kib:
         drop_pages(server.data)
@@ -197,6 +207,10 @@ def _sample(load: Load, server: Server, driver: Path, script: Script) -> Sample:
         raise SystemExit(f"{server.name}: fetches of {answers_bytes / load.requests:.0f} bytes")
     each_us = 1e6 / load.requests
     return Sample(cpu_s * each_us, kernel_s * each_us, load.requests / seconds, p50_us, p99_us)
+
+
+def _cpu_s(server: Server) -> float:
+    return sum(map(process_cpu_s, server.pids()))
 
 
 def process_cpu_s(pid: int) -> float:

@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout.write(table)
     if not options.only:
         command = f".venv/bin/python -m bench.cluster    ({options.rounds} rounds, {options.scale:g} of full size)"
-        report.write(options.output, table, command, PART)
+        report.write(options.output, table, command, PART, rows)
     missed = [f"missed: {row.name}: {row.ratio:.2f} ({row.target})\n" for row in rows if not row.is_met]
     sys.stdout.write("".join(missed) or "every target met\n")
     return 1 if missed and options.check else 0

@@ -21,9 +21,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import kafka
+from bench import kafka, report
 from bench.ab import drop_pages, kernel_threads_cpu_s, process_cpu_s
 from bench.process import Server, start
+from bench.report import Row
 from bench.side_by_side import note
 
 RECORD_BYTES = 1024
@@ -32,6 +33,7 @@ SYNCS = 400
 SYNC_BYTES = 16 * 1024
 WARM_UP = 0.2
 MOLDAU, KAFKA, KAFKA_SYNCED = "moldau", "kafka", "kafka, synced"
+PART = "default policy"
 
 
 class Work(NamedTuple):
@@ -70,8 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of records")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "docs" / "benchmarks.md")
     options = parser.parse_args(argv)
-    note(f"the disk: {disk_sync_us():.0f} us for an fdatasync of 16 KiB (median of {SYNCS})")
+    sync_us = disk_sync_us()
+    note(f"the disk: {sync_us:.0f} us for an fdatasync of 16 KiB (median of {SYNCS})")
     with ExitStack() as running:
         moldau, other = (running.enter_context(each()) for each in (_start_moldau, kafka.start_kafka))
         brokers = {MOLDAU: moldau, KAFKA: other, KAFKA_SYNCED: other}
@@ -79,8 +83,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         _round(brokers, list(brokers), options.scale * WARM_UP, {})
         for number in range(options.rounds):
             _round(brokers, list(brokers)[:: -1 if number % 2 else 1], options.scale, samples)
-    missed = [line for work in WORK for line in _report(work, samples)]
-    sys.stdout.write("".join(f"missed: {line}\n" for line in missed) or "every target met\n")
+    rows = [row for work in WORK for row in _rows(work, samples)]
+    table = report.table("| | Moldau | Kafka | ratio | target | |", "|---|---:|---:|---:|---|---|", rows)
+    sys.stdout.write(table)
+    how = f".venv/bin/python -m bench.default_policy    ({options.rounds} rounds, {options.scale:g} of full size)"
+    said = f"An fdatasync of 16 KiB takes the disk {sync_us:.0f} us.\n\n{table}"
+    report.write(options.output, said, how, PART, rows)
+    missed = [f"missed: {row.name}: {row.ratio:.2f} ({row.target})\n" for row in rows if not row.is_met]
+    sys.stdout.write("".join(missed) or "every target met\n")
     return 1 if missed and options.check else 0
 
 
@@ -133,29 +143,27 @@ def _run(work: Work, server: Server, records: int, *, is_synced: bool) -> Sample
     return Sample(per_s, (cpu_s + kernel_s) * 1e6 / records)
 
 
-def _report(work: Work, samples: Samples) -> list[str]:
-    """Print the ratios of one work; returns what was missed."""
-    missed: list[str] = []
-    wanted = {KAFKA: (work.throughput_min, CPU_MAX), KAFKA_SYNCED: (SYNCED_THROUGHPUT_MIN, SYNCED_CPU_MAX)}
+def _rows(work: Work, samples: Samples) -> list[Row]:
+    """Rows of one work: the medians of both, and the ratios within a round, which noise of the machine moves less."""
     own = samples[work.name, MOLDAU]
-    for name, (throughput_min, cpu_max) in wanted.items():
+    rows = []
+    for name, promise in (
+        (KAFKA, (work.throughput_min, CPU_MAX)),
+        (KAFKA_SYNCED, (SYNCED_THROUGHPUT_MIN, SYNCED_CPU_MAX)),
+    ):
         other = samples[work.name, name]
-        throughput = _ratio(own, other, lambda each: each.per_s)
-        cpu = _ratio(own, other, lambda each: each.cpu_us)
-        line = f"{work.name}, against {name}: throughput {throughput:.2f}, CPU {cpu:.2f}"
-        note(f"{line}   ({_median(own)} for {_median(other)})")
-        if throughput < throughput_min or cpu > cpu_max:
-            missed.append(f"{line}; wanted {throughput_min} and {cpu_max}")
-    return missed
+        where = f"{work.name}, against {name}"
+        rows += [
+            report.at_least(f"{where}: records/s", _both(own, other, lambda each: each.per_s), promise[0]),
+            report.at_most(f"{where}: CPU us a record", _both(own, other, lambda each: each.cpu_us), promise[1]),
+        ]
+    return rows
 
 
-def _ratio(own: Sequence[Sample], other: Sequence[Sample], figure: Callable[[Sample], float]) -> float:
-    return statistics.median(figure(a) / figure(b) for a, b in zip(own, other, strict=True))
-
-
-def _median(samples: Sequence[Sample]) -> str:
-    per_s, cpu_us = (statistics.median(column) for column in zip(*samples, strict=True))
-    return f"{per_s:,.0f}/s, {cpu_us:.1f} us"
+def _both(own: Sequence[Sample], other: Sequence[Sample], figure: Callable[[Sample], float]) -> tuple[float, float]:
+    """Median of the own figure, and what it is compared with: as far away as the median of the rounds' ratios says."""
+    ours = statistics.median(map(figure, own))
+    return ours, ours / statistics.median(figure(a) / figure(b) for a, b in zip(own, other, strict=True))
 
 
 if __name__ == "__main__":

@@ -84,13 +84,21 @@ def _properties(directory: Path, port: int, controller_port: int) -> str:
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int, replicas: int = 1, **configs: str) -> None:
-    """With the broker's defaults but for `configs`, whose names have underscores for dots."""
+def create_topic(
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    replicas: int = 1,
+    assigned: list[int] | None = None,
+    **configs: str,
+) -> None:
+    """With the defaults but for `configs`, whose names have underscores for dots. `assigned` are the brokers of
+    every partition, its preferred leader first, where that is not left to the cluster."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     settings = {name.replace("_", "."): value for name, value in configs.items()}
-    [created] = admin.create_topics(
-        [NewTopic(topic, partitions, replicas, config=settings)], operation_timeout=30
-    ).values()
+    placed = {"replication_factor": replicas} if assigned is None else {"replica_assignment": [assigned] * partitions}
+    new = NewTopic(topic, partitions, config=settings, **placed)
+    [created] = admin.create_topics([new], operation_timeout=30).values()
     created.result()
 
 

@@ -65,6 +65,10 @@ class Server:
     def pid(self) -> int:
         return self._process.pid
 
+    def pids(self) -> list[int]:
+        """The process and its children."""
+        return list(_tree(self._process.pid))
+
     def cpu_s(self) -> float:
         """CPU seconds, user and system, of the process and its children so far."""
         return cpu_s_of(self._process.pid)

@@ -2,11 +2,14 @@
 
 import os
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
+
+from bench import plot
+from bench.plot import Bar
 
 THROUGHPUT_RATIO_MIN = 1.0
 CPU_RATIO_MAX = 0.5
@@ -78,6 +81,10 @@ class Row(NamedTuple):
     def ratio(self) -> float:
         return self.ours / self.theirs
 
+    @property
+    def bar(self) -> Bar:
+        return Bar(self.name, self.ratio, more_is_better=self.name.endswith("records/s"))
+
     def __str__(self) -> str:
         verdict = "**missed**" if not self.is_met else "met" if self.target else ""
         figures = f"{_figure(self.ours)} | {_figure(self.theirs)} | {self.ratio:.2f}"
@@ -86,7 +93,7 @@ class Row(NamedTuple):
 
 def render(results: Results) -> tuple[str, list[str]]:
     """The tables, and the rows that missed their target."""
-    rows, committed = _rows(results), _committed(results)
+    rows, committed = compared(results), _committed(results)
     tables = [
         table("| | Moldau | Kafka | ratio | target | |", "|---|---:|---:|---:|---|---|", rows),
         table("| broker CPU seconds per GB | Moldau | Kafka |", "|---|---:|---:|", _cpu_per_gigabyte(results)),
@@ -105,18 +112,25 @@ def render(results: Results) -> tuple[str, list[str]]:
     return "\n".join(tables), missed
 
 
-def write(path: Path, tables: str, command: str, part: str = PART) -> None:
-    """Put the tables between the markers of the part of the document; the text around them stays."""
+def write(path: Path, tables: str, command: str, part: str = PART, rows: Sequence[Row] = ()) -> None:
+    """Put the tables between the markers of the part of the document, and a picture of the rows before them; the text
+    around them stays."""
     begin, end = f"<!-- {part}: begin -->", f"<!-- {part}: end -->"
     text = path.read_text() if path.exists() else f"# Benchmarks\n\n{begin}\n{end}\n"
     before, _, rest = text.partition(begin)
     after = rest.partition(end)[2]
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    picture = ""
+    if rows:
+        name = f"{part.replace(' ', '-')}.svg"
+        plot.write(path.parent / path.stem / name, f"Moldau beside Apache Kafka: {part}", [row.bar for row in rows])
+        picture = f"![What Moldau has or takes for each one of Kafka's]({path.stem}/{name})\n\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{before}{begin}\n\n    {command}\n\n{machine}.\n\n{tables}\n{end}{after}")
+    path.write_text(f"{before}{begin}\n\n    {command}\n\n{machine}.\n\n{picture}{tables}\n{end}{after}")
 
 
-def _rows(results: Results) -> list[Row]:
+def compared(results: Results) -> list[Row]:
+    """The rows of the first table."""
     throughput = [_throughput(results, work) for work in results.timed(False)]
     latency = [row for work in results.timed(True) for row in _latency(results, work)]
     cpu = [_cpu(results, work) for work in results.samples]

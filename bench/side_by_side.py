@@ -130,7 +130,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout.write(text)
     if not options.only:
         command = f"make bench{_extra(options)}"
-        report.write(options.output, text, f"{command}    ({options.rounds} rounds, {options.scale:g} of full size)")
+        how = f"{command}    ({options.rounds} rounds, {options.scale:g} of full size)"
+        report.write(options.output, text, how, rows=report.compared(results))
     sys.stdout.write("".join(f"missed: {line}\n" for line in missed) or "every target met\n")
     return 1 if missed and options.check else 0
 
