@@ -31,6 +31,10 @@ TV1_DRIVER := .tools/driver-$(TV1_KAFKA)/TransactionDriver.class
 STREAMS_APPLICATION := .tools/driver-$(KAFKA)/StreamsCount.class
 CONNECTOR := .tools/driver-$(KAFKA)/CountingSource.class
 
+# As pyproject.toml allows.
+PYSPARKS := 4.0 4.1 4.2 4.3
+PYSPARK_TESTS := $(addprefix tests/pipelines/,test_example_pipelines.py test_lake_maintenance.py test_order.py test_table_sinks.py test_topic_sink.py)
+
 CLASSES := $(JARS).jsa
 # One more than there are cores: the tests wait a lot, for timeouts and for other processes.
 WORKERS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
@@ -43,14 +47,14 @@ UV := $(shell command -v uv || echo $(BIN)/uv)
 COMPILE := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 
-.PHONY: help setup tools eras eras-tools check test faults hostile power-cuts lint format demo bench bench-pipelines docs lock clean
+.PHONY: help setup tools eras eras-tools check test faults hostile power-cuts soak-pipelines pyspark-versions lint format demo bench bench-pipelines docs docs-site lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 setup: .venv/.installed ## a locked environment in .venv, with .venv/bin/moldau ready (needs Python 3.11 or newer)
 
-tools: .tools/.java .tools/.postgres $(DRIVER) $(OLD_DRIVER) $(TXN_DRIVER) $(TXN_COPIER) $(COPY_DRIVER) $(TV1_DRIVER) $(STREAMS_APPLICATION) $(CONNECTOR) $(ZOOKEEPER_JARS)/.fetched $(CLASSES) $(REGISTRY)/.fetched $(MONGO_JARS)/.fetched $(ERA_JARS:=/.fetched) ## other people's servers and clients for the tests, in .tools (installs Java, Maven and PostgreSQL if it may)
+tools: .tools/.java .tools/.postgres .tools/.promtool .tools/.chromium $(DRIVER) $(OLD_DRIVER) $(TXN_DRIVER) $(TXN_COPIER) $(COPY_DRIVER) $(TV1_DRIVER) $(STREAMS_APPLICATION) $(CONNECTOR) $(ZOOKEEPER_JARS)/.fetched $(CLASSES) $(REGISTRY)/.fetched $(MONGO_JARS)/.fetched $(ERA_JARS:=/.fetched) ## other people's servers and clients for the tests, in .tools (installs Java, Maven and PostgreSQL if it may)
 
 check: lint ## before each commit: lint, types, layers, and the quick tests that need nobody else's software, in less than a minute on two cores
 	$(BIN)/pytest --own -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -70,6 +74,9 @@ faults: setup tools ## half an hour of faults against three brokers, as long aga
 	$(if $(ARGS)$(COPIES),,$(BIN)/python -m tests.faults.transactions.schedule --keep build/faults --minutes 5 --zookeeper)
 	$(if $(ARGS)$(COPIES),,MOLDAU_LEDGER_RECORDS=300000 MOLDAU_LEDGER_KILLS=3 $(BIN)/pytest -s tests/pipelines/test_exactly_once.py tests/pipelines/test_exactly_once_topic.py)
 
+soak-pipelines: setup tools ## an hour of capture, topic, join, lakes and a database, each part killed or begun again in turn (ARGS='--minutes 20 --seed N'; what went wrong is kept in build/faults)
+	$(BIN)/python -m tests.faults.pipeline_soak --keep build/faults $(or $(ARGS),--minutes 60)
+
 power-cuts: setup ## a hundred power cuts of three brokers under load, and twenty after which one disk is empty (ARGS='--seed N' makes the same choices again)
 	$(BIN)/python -m tests.faults.power_cuts $(ARGS)
 
@@ -88,22 +95,32 @@ format: setup ## let ruff format and mend what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-demo: setup ## three brokers, visits of a website, and a pipeline that counts them before your eyes: ends by itself
-	$(BIN)/python -m examples.demo
+demo: setup ## three brokers, their console, visits of a website, and a pipeline that counts them before your eyes: ends by itself (ARGS=--headless: no console)
+	$(BIN)/python -m examples.demo $(ARGS)
 
-bench: setup tools ## Moldau and Apache Kafka side by side, one broker and three, into docs/benchmarks.md (about 30 minutes)
-	@met=0; $(BIN)/python -m bench.side_by_side --check $(ARGS) || met=1; $(BIN)/python -m bench.cluster --check $(ARGS) || met=1; exit $$met
+bench: setup tools ## Moldau and Apache Kafka side by side, one broker, three, and with the default policy, into docs/benchmarks.md (about 40 minutes)
+	@met=0; for each in side_by_side cluster default_policy; do $(BIN)/python -m bench.$$each --check $(ARGS) || met=1; done; exit $$met
+
+pyspark-versions: setup tools $(PYSPARKS:%=.tools/pyspark-%/.installed) ## some tests of pipelines on every PySpark that is supported (some minutes each)
+	@failed=; for version in $(PYSPARKS); do echo "PySpark $$version"; \
+	  PYTHONPATH=src .tools/pyspark-$$version/bin/python -m pytest -q -p no:cacheprovider $(PYSPARK_TESTS) || failed="$$failed $$version"; done; \
+	[ -z "$$failed" ] || { echo "failed on:$$failed" >&2; exit 1; }
 
 bench-pipelines: setup tools .tools/streams/.installed ## Spark reading Moldau and Apache Kafka, and other stream processors, into docs/benchmarks.md
 	$(BIN)/python -m bench.pipelines --check $(ARGS)
 
-docs: setup ## make docs/compatibility.md, docs/configuration.md and the tables of docs/pipelines.md again, from the code
+docs: setup ## make docs/commands.md, docs/compatibility.md, docs/configuration.md and the tables of docs/pipelines.md again, from the code
+	$(BIN)/python -m moldau.cli.command_page > docs/commands.md
 	$(BIN)/python -m moldau.requests.compatibility_page > docs/compatibility.md
 	$(BIN)/python -m moldau.core.configuration_page > docs/configuration.md
 	$(BIN)/python -m moldau.pipelines.option_tables docs/pipelines.md
 
+# Not -q: mkdocs would count no warnings then, and end well.
+docs-site: setup ## the documentation as a site, in build/site; a broken link or a page that no menu names ends it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 lock: setup ## choose the newest versions again and lock them with their hashes
-	$(COMPILE) --upgrade --extra dev --extra pipelines pyproject.toml requirements/dev.in -o requirements/dev.txt
+	$(COMPILE) --upgrade --extra dev --extra console --extra pipelines pyproject.toml requirements/dev.in -o requirements/dev.txt
 	echo uv | $(COMPILE) --upgrade - -o requirements/uv.txt
 	$(COMPILE) --upgrade requirements/streams.in -o requirements/streams.txt
 
@@ -137,6 +154,13 @@ clean: ## remove everything that make made
 	$(UV) pip install -q --python .tools/streams/bin/python --require-hashes -r requirements/streams.txt
 	@touch $@
 
+# The same environment but for PySpark, the newest of each version.
+.tools/pyspark-%/.installed: requirements/dev.txt pyproject.toml | .venv/.created
+	$(UV) venv -q --allow-existing --python $(BIN)/python $(@D)
+	$(UV) pip install -q --python $(@D)/bin/python --require-hashes -r requirements/dev.txt
+	$(UV) pip install -q --python $(@D)/bin/python 'pyspark[connect,sql]~=$*.0'
+	@touch $@
+
 # --- the Java side: other people's software that the tests run against ours ---
 
 .tools/.java:
@@ -145,6 +169,14 @@ clean: ## remove everything that make made
 
 .tools/.postgres: tests/pipelines/install-postgres
 	tests/pipelines/install-postgres
+	@mkdir -p $(@D) && touch $@
+
+.tools/.promtool: tests/tools/install-promtool
+	tests/tools/install-promtool
+	@mkdir -p $(@D) && touch $@
+
+.tools/.chromium: tests/tools/install-chromium
+	tests/tools/install-chromium
 	@mkdir -p $(@D) && touch $@
 
 $(JARS)/.fetched: tests/java/kafka-$(KAFKA).pom.xml | .tools/.java

@@ -1,7 +1,8 @@
 """`make demo`: three brokers, visits of a website, and a pipeline on Spark that counts them by organisation and day.
 
-The counts change while you look; visits that are told of late correct the day they belong to. It ends by itself, or
-on Ctrl-C.
+The counts change while you look, here and as records of the topic `visits-by-day` in the console, whose address is
+printed; visits that are told of late correct the day they belong to. It ends by itself, or on Ctrl-C. `--headless` does
+without the console.
 """
 
 import itertools
@@ -50,7 +51,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="moldau-demo-") as name:
         directory = Path(name)
         try:
-            with _brokers(directory / "brokers") as bootstrap:
+            shutil.copy(PIPELINE, directory)
+            with _brokers(directory / "brokers") as bootstrap, _console(directory, bootstrap):
                 _run(
                     "topics",
                     "create",
@@ -89,9 +91,27 @@ def _brokers(directory: Path) -> Iterator[str]:
         _end(process)
 
 
+@contextmanager
+def _console(directory: Path, bootstrap: str) -> Iterator[None]:
+    """A console for the cluster, unless it is not wanted."""
+    if "--headless" in sys.argv[1:]:
+        yield
+        return
+    noted = str(directory / "audit.jsonl")
+    more = ("--port", "0", "--audit-log", noted, "--pipeline", str(directory / PIPELINE.name))
+    process = _start("console", "--bootstrap-server", bootstrap, *more, stdout=subprocess.PIPE)
+    try:
+        line = process.stdout.readline().strip() if process.stdout else ""
+        if line:
+            _say(f"{line}\nLook there at the records of {TOPIC} and visits-by-day, and at the pipeline: they change.")
+        yield
+    finally:
+        _end(process)
+
+
 def _count_visits(directory: Path, bootstrap: str) -> None:
     """The pipeline reads while visits come, until every one of them is counted."""
-    file = Path(shutil.copy(PIPELINE, directory))
+    file = directory / PIPELINE.name
     log = directory / "pipeline.log"
     with log.open("w") as written:
         pipeline = _start("pipeline", "run", str(file), "--bootstrap-server", bootstrap, stdout=written.fileno())

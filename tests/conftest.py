@@ -1,13 +1,13 @@
 """Fixtures of every layer's tests. The `moldau_broker` fixture is the package's own (`moldau.testing.plugin`)."""
 
-import os
 from collections.abc import Iterator
-from random import Random, SystemRandom
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.clients.java_client import JARS, NEWEST, OLDEST, TOOLS
+from tests.seeds import seed_of
 from tests.zookeeper_ensemble import Ensemble, running_ensemble
 
 if TYPE_CHECKING:
@@ -67,8 +67,6 @@ def clients(_session_clients: "Clients") -> "Iterator[Clients]":
 
 
 @pytest.fixture
-def seeded() -> Random:
-    """Dice whose seed is printed with a failure; MOLDAU_SEED throws them again."""
-    seed = int(os.environ.get("MOLDAU_SEED", SystemRandom().randrange(1 << 32)))
-    print(f"MOLDAU_SEED={seed}")  # noqa: T201  pytest shows it when the test fails
-    return Random(seed)
+def seeded(request: pytest.FixtureRequest) -> Random:
+    """Dice of the test's own (see `tests.seeds`)."""
+    return Random(seed_of(request.node.nodeid))

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.seeds import is_afresh
+
 FOREIGN_FIXTURES = frozenset(("kafka_classpath", "zookeeper"))
 OWN_PROGRAMS = ("python", "moldau")
 LEFT_OUT = {
@@ -23,28 +25,47 @@ LEFT_OUT = {
     "eras": "programs of Kafka 0.8 to 0.10 over ZooKeeper",
     "pipelines": "Spark, databases, a registry",
     "tools": "Kafka's own tools",
-    # Slow: brokers as processes of their own, clusters that fail over, models that are run for long.
+    # Slow: brokers as processes, clusters that fail over, models that are run for long, real clients to wait for.
+    "broker/test_any_writes.py": "restarts clusters, for long",
     "broker/test_cluster_clients.py": "waits for real clients to find new leaders",
+    "broker/test_comeback.py": "kills brokers",
+    "broker/test_connection.py": "waits for the limits of connections",
     "broker/test_controller_random.py": "a model, for long",
     "broker/test_group_offsets.py": "kills brokers",
     "broker/test_hostile_frames.py": "measures memory and time",
     "broker/test_long_requests.py": "measures how long the loop is held",
     "broker/test_opener_thread.py": "measures how long the loop is held",
     "broker/test_ownership.py": "starts dozens of brokers",
-    "broker/test_comeback.py": "kills brokers",
     "broker/test_serve.py": "starts dozens of brokers",
     "broker/test_supervisor.py": "starts dozens of brokers",
+    "broker/test_transactions_at_worst.py": "fills coordinators with very many transactions",
+    "broker/test_transactions_survive.py": "kills brokers",
     "broker/test_watchdog.py": "measures how long the loop is held",
+    "cli/test_consume.py": "waits for librdkafka's consumers",
+    "cli/test_mistakes.py": "starts a process for each mistake",
+    "cli/test_perf.py": "measures for some seconds",
+    "cli/test_produce.py": "waits for librdkafka's producers",
+    "cli/test_produce_consume.py": "waits for librdkafka's consumers",
+    "cli/test_replay.py": "waits for librdkafka's consumers, and kills them",
+    "client/test_aio.py": "waits for librdkafka's consumers",
+    "client/test_clients.py": "waits for librdkafka's consumers",
+    "client/test_introductions.py": "waits for librdkafka's consumers",
+    "client/test_seeks.py": "waits for librdkafka's consumers",
     "clients/test_commits_survive.py": "kills brokers",
+    "console": "pages over real clients and brokers",
     "coordinators/test_random_groups.py": "a model, for long",
-    "faults": "kills brokers",
+    "docs/test_pages.py": "builds every parser for every line of the pages",
+    "examples/test_examples.py": "starts the examples as programs",
     "fastpath/test_planted_mistakes.py": "runs long courses, to prove the harness that runs them",
+    "faults": "kills brokers",
     "log/compaction/test_cleaner_model.py": "a model, for long",
     "log/test_crash_steps.py": "stops after every operation of a log",
+    "protocol/test_differential.py": "asks two other libraries about every version of every message",
     "replication/test_model.py": "a model, for long",
     "replication/test_power_model.py": "a model, for long",
     "replication/test_transaction_model.py": "a model, for long",
     "testing/test_brokers.py": "runs pytest in pytest",
+    "testing/test_processes.py": "starts brokers as processes",
 }
 """Files and directories below `tests/`, each with its reason."""
 
@@ -54,7 +75,12 @@ QUICK_EXAMPLES = 20
 
 # A busy machine is no failure; a failure says the line that reproduces it.
 settings.register_profile(
-    "moldau", max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "moldau",
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    derandomize=not is_afresh(),
 )
 settings.register_profile("quick", settings.get_profile("moldau"), max_examples=QUICK_EXAMPLES)
 settings.load_profile("moldau")

@@ -35,10 +35,6 @@ BELOW_BROKER = (
 
 FUNCTION_LINES_MAX = 65
 """A docstring is not counted."""
-LONGER_FUNCTIONS: dict[str, int] = {
-    "plain_append.append_plain": 70,  # nearly every batch: to hand its numbers on cost 0.1 us of 3
-}
-"""By file and name. May shrink, and then leave."""
 FILE_LINES_MAX = 660
 LARGER_FILES: dict[str, int] = {}
 """May shrink, and then leave."""
@@ -184,8 +180,7 @@ def test_a_function_is_read_without_scrolling() -> None:
         for name, lines in found.functions
         if lines > FUNCTION_LINES_MAX
     }
-    assert {name: lines for name, lines in long.items() if lines > LONGER_FUNCTIONS.get(name, 0)} == {}, "cut it in two"
-    assert LONGER_FUNCTIONS.keys() <= long.keys(), "no longer an exception: take it off the list"
+    assert long == {}, "cut it in two"
 
 
 def test_a_file_holds_one_noun() -> None:
