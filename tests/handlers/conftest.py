@@ -18,7 +18,7 @@ from moldau.cluster.metadata import Metadata
 from moldau.core.broker_config import BrokerConfig
 from moldau.core.clock import ManualClock
 from moldau.core.dynamic_config import DynamicConfig
-from moldau.core.ids import BrokerId
+from moldau.core.ids import BrokerId, TopicPartition
 from moldau.core.memory_files import MemoryFiles
 from moldau.core.scheduler import Scheduler
 from moldau.core.topic_config import TopicConfig
@@ -85,7 +85,7 @@ class World:
         )
         self.groups = GroupCoordinator(self.runner.get_loop(), self.parts, lambda: random.randbytes(16))
         self.transactions = TransactionCoordinator(self.runner.get_loop(), self.parts, lambda: 2)
-        self.roles = Roles(self.parts)
+        self.roles = Roles(self.parts, on_late=self._taken_up_late)
         self.services = make_services(
             self.parts,
             groups=self.groups,
@@ -112,6 +112,10 @@ class World:
         )
         for listener in listeners:
             self.metadata.subscribe(listener)
+
+    def _taken_up_late(self, topic_partition: TopicPartition) -> None:
+        for each in (self.groups, self.transactions):
+            each.taken_up(topic_partition)
 
     def replace(self, **parts: Any) -> None:
         """Let handlers see other services from now on."""

@@ -1,8 +1,11 @@
 import pytest
 
+from moldau.broker.log_maker import AT_ONCE_MAX
+from moldau.coordinators.key_partition import partition_of
 from moldau.core.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from moldau.protocol.errors import ErrorCode
+from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
+from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.handlers.conftest import BROKER_ID, KAFKAS_PARTITIONS, World
 
 GROUP, TRANSACTION, SHARE = range(3)
@@ -46,6 +49,39 @@ def test_the_coordinator_of_a_transactional_id_is_found_and_its_topic_made(world
         "segment.bytes": "104857600",
         "unclean.leader.election.enable": "false",
     }
+
+
+@pytest.mark.moldau(KAFKAS_PARTITIONS)
+def test_the_coordinator_that_is_told_is_ready(world: World) -> None:
+    """A client that were told NOT_COORDINATOR by it would look for another one, some of them a minute later."""
+    world.ask(FindCoordinatorRequest(key="g"), 0)
+    assert len(world.groups.loaded_shards()) == 50
+
+
+@pytest.mark.moldau(KAFKAS_PARTITIONS)
+def test_a_shard_whose_log_is_still_to_be_made_is_loading_and_not_elsewhere(world: World) -> None:
+    late = next(name for name in map(str, range(1000)) if partition_of(name, 50) == 49)
+    told: list[int] = []
+
+    async def ask_at_once() -> None:
+        await world.groups.ensure_topic()
+        assert len(world.groups.loaded_shards()) < 50 - AT_ONCE_MAX
+        told.append(heartbeat(world, late))
+        await world.roles.made()
+        told.append(heartbeat(world, late))
+
+    world.run(ask_at_once())
+    assert told == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+def heartbeat(world: World, group: str) -> int:
+    def refused(error: ApiError) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=error.code)
+
+    request = HeartbeatRequest(group_id=group, generation_id=1, member_id="m")
+    answer = world.groups.answer(group, lambda shard: shard.groups.heartbeat(request), refused)
+    assert isinstance(answer, HeartbeatResponse)
+    return answer.error_code
 
 
 @pytest.mark.moldau({"transaction.state.log.replication.factor": "3"})

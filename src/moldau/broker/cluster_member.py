@@ -48,7 +48,7 @@ class ClusterMember:
         self.isr_changes = IsrProposals(loop, parts)
         self.fetchers = Fetchers(loop, parts)
         self.controller = Controller(loop, parts)
-        self.roles = Roles(parts, self.fetchers, self.isr_changes, self._partitions_offline)
+        self.roles = Roles(parts, self.fetchers, self.isr_changes, self._partitions_offline, self._taken_up_late)
         self.registration = Registration(
             parts.metadata,
             store,
@@ -158,6 +158,10 @@ class ClusterMember:
     def coordinators_changed(self) -> None:
         """Let every coordinator have the shards that are led here: there is a new one, or the roles changed."""
         self._tell_coordinators(ClusterImage(), self._parts.metadata.image)
+
+    def _taken_up_late(self, topic_partition: TopicPartition) -> None:
+        for each in self._coordinators:
+            each.taken_up(topic_partition)
 
     def _tell_coordinators(self, old: ClusterImage, new: ClusterImage) -> None:
         for each in self._coordinators:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from moldau.broker.shard_runtime import ShardRuntime, State
-from moldau.cluster.image import ClusterImage, TopicImage
+from moldau.cluster.image import ClusterImage, PartitionImage, TopicImage
 from moldau.cluster.placement import place_new_topic
 from moldau.coordinators.key_partition import partition_of
 from moldau.coordinators.outcome import Decision
@@ -20,6 +20,7 @@ from moldau.coordinators.shard import CoordinatorShard
 from moldau.coordinators.timers import Timers
 from moldau.coordinators.topic_settings import TopicSettings
 from moldau.core.broker_config import BrokerConfig
+from moldau.core.ids import TopicPartition
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.replication.partition import Partition
 from moldau.requests.groups_access import TransactionalProducer, TransactionMarker
@@ -162,10 +163,19 @@ class Coordinator(Generic[S]):
     def _shard_of(self, key: str) -> ShardRuntime[S]:
         self._check_count()
         topic = self._parts.metadata.image.topics.get(self._topic)
-        shard = None if topic is None else self._shards.get(partition_of(key, len(topic.partitions)))
-        if shard is None:
-            raise ApiError(ErrorCode.NOT_COORDINATOR, f"{key!r} of {self._topic} is not coordinated here")
-        return _active(shard)
+        index = -1 if topic is None else partition_of(key, len(topic.partitions))
+        shard = self._shards.get(index)
+        if shard is not None:
+            return _active(shard)
+        if topic is not None and self._is_to_come(index, topic.partitions[index]):
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self._topic}-{index} is being made")
+        raise ApiError(ErrorCode.NOT_COORDINATOR, f"{key!r} of {self._topic} is not coordinated here")
+
+    def _is_to_come(self, index: int, state: PartitionImage) -> bool:
+        """Whether a partition is to be led here, and its log is still to be made. Who would be sent to look for another
+        coordinator would find none, and some clients look only once a minute."""
+        is_made = self._parts.logs.get(TopicPartition(self._topic, index)) is not None
+        return state.leader == self._parts.broker_id and not is_made
 
     # Which shards are ours
 
@@ -183,6 +193,11 @@ class Coordinator(Generic[S]):
         if deleted:
             for each in self._active_shards():
                 each.apply_in_parts(each.shard.topics_deleted(deleted))
+
+    def taken_up(self, topic_partition: TopicPartition) -> None:
+        """Start the shard of a partition whose log was made after the image had come that names us its leader."""
+        if topic_partition.topic == self._topic:
+            self._take_over(self._parts.metadata.image)
 
     def _compare_counts(self, before: TopicImage | None, now: TopicImage | None) -> None:
         """Coordinate nothing more once the topic has got more partitions: most keys would belong to another one, where

@@ -26,7 +26,6 @@ from moldau.replication.follower import FollowedPartition
 from moldau.replication.partition import IsrChanges, Partition
 from moldau.replication.replica import Replica
 from moldau.requests.parts import Parts
-from moldau.requests.topic_lookup import is_internal
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +46,15 @@ class Roles:
         fetchers: Fetchers | None = None,
         isr_changes: IsrChanges | None = None,
         on_offline: Callable[[list[TopicPartition]], None] = lambda _: None,
+        on_late: Callable[[TopicPartition], None] = lambda _: None,
     ) -> None:
-        """`on_offline` is told of partitions that have no usable log here. Without `fetchers` nothing is fetched."""
+        """`on_offline` is told of partitions that have no usable log here, `on_late` of those whose turn to be
+        made, or deleted, came after their image. Without `fetchers` nothing is fetched."""
         self._parts = parts
         self._fetchers = fetchers
         self._isr_changes = isr_changes
         self._on_offline = on_offline
+        self._on_late = on_late
         self._offline: set[TopicPartition] = set()
         self._failed: set[TopicPartition] = set()
         self._log_maker = LogMaker(self._settle)
@@ -206,7 +208,7 @@ class Roles:
         if there is not None and topic_partition in self._log_maker and not _may_be_of(topic, there):
             self._delete(topic_partition)
             there = None
-        return there is not None or is_internal(topic.name) or self._log_maker.is_now(topic_partition)
+        return there is not None or self._log_maker.is_now(topic_partition)
 
     def _settle(self, topic_partition: TopicPartition) -> None:
         """Do what the image says of a partition that had to wait."""
@@ -219,6 +221,7 @@ class Roles:
         if topic is not None and index < len(topic.partitions):
             self._apart(topic_partition, partial(self._apply, topic, index, topic.partitions[index]))
         self._tell_offline(before)
+        self._on_late(topic_partition)
 
     # Roles
 

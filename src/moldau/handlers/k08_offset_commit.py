@@ -28,6 +28,7 @@ from moldau.protocol.messages.k08_offset_commit import (
 )
 from moldau.requests.authorization import GROUP, READ, TOPIC
 from moldau.requests.context import RequestContext
+from moldau.requests.coordinator_topics import have_topic
 from moldau.requests.groups_access import awaited
 from moldau.requests.pending import PendingAnswer, promised, undecided
 from moldau.requests.pieces import Pieces
@@ -58,7 +59,7 @@ def _refused(request: OffsetCommitRequest) -> OffsetCommitResponse:
 
 async def _make_topic_then_commit(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
     with suppress(ApiError):  # whoever commits then is told that there is no coordinator
-        await context.services.groups.ensure_topic()
+        await have_topic(context.services.groups, context.services)
     return await awaited(_commit(request, context))
 
 

@@ -35,6 +35,7 @@ from moldau.protocol.messages.k09_offset_fetch import (
 )
 from moldau.requests.authorization import DESCRIBE, GROUP, TOPIC
 from moldau.requests.context import RequestContext, Services
+from moldau.requests.coordinator_topics import have_topic
 from moldau.requests.groups_access import awaited
 from moldau.requests.pending import PendingAnswer, promised, undecided
 from moldau.requests.pieces import Pieces
@@ -90,7 +91,7 @@ async def _in_turns(request: OffsetFetchRequest, context: RequestContext) -> Off
 
 async def _make_topic_then_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     with suppress(ApiError):  # whoever asks then is told that there is no coordinator
-        await context.services.groups.ensure_topic()
+        await have_topic(context.services.groups, context.services)
     return await awaited(_fetch_one(request, context))
 
 

@@ -2,7 +2,7 @@
 
 Tells which broker coordinates a group or a transactional id: the leader of its partition of `__consumer_offsets` or of
 `__transaction_state`, at the address of the listener that the client came through. The topic is made at the first such
-question, before the answer.
+question, and the logs of it that are kept here, before the answer.
 
 - 4+: many keys in one request, each with its own result (KIP-699).
 - COORDINATOR_NOT_AVAILABLE: the partition has no leader now.
@@ -15,6 +15,7 @@ from moldau.protocol.messages.k10_find_coordinator import Coordinator, FindCoord
 from moldau.requests import authorization
 from moldau.requests.authorization import DESCRIBE, TRANSACTIONAL_ID
 from moldau.requests.context import RequestContext
+from moldau.requests.coordinator_topics import have_topic
 from moldau.requests.pending import holds_order
 from moldau.requests.pieces import Pieces
 
@@ -46,9 +47,11 @@ async def _find(key: str, key_type: int, context: RequestContext) -> Coordinator
     try:
         if key_type == GROUP:
             context.require(DESCRIBE, authorization.GROUP, key)
+            await have_topic(services.groups, services)
             broker_id = await services.groups.coordinator_of(key)
         elif key_type == TRANSACTION:
             context.require(DESCRIBE, TRANSACTIONAL_ID, key)
+            await have_topic(services.transactions, services)
             broker_id = await services.transactions.coordinator_of(key)
         else:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {key_type} here")

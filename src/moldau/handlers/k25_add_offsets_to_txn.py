@@ -16,6 +16,7 @@ from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from moldau.requests.authorization import GROUP, READ, TRANSACTIONAL_ID, WRITE
 from moldau.requests.context import RequestContext
+from moldau.requests.coordinator_topics import have_topic
 from moldau.requests.groups_access import awaited
 from moldau.requests.pending import PendingAnswer, promised, undecided
 from moldau.requests.transaction_partitions import added
@@ -36,7 +37,7 @@ def handle(request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffse
 async def _make_and_add(request: AddOffsetsToTxnRequest, context: RequestContext) -> AddOffsetsToTxnResponse:
     """Add a group's offsets where the topic for them does not exist yet: it is made first."""
     try:
-        await context.services.groups.ensure_topic()
+        await have_topic(context.services.groups, context.services)
     except ApiError as error:
         return AddOffsetsToTxnResponse(error_code=error.code)
     return await awaited(_add(request, context))

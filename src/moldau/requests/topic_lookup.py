@@ -13,6 +13,7 @@ from moldau.core.broker_config import BrokerConfig
 from moldau.core.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.requests.context import Services
+from moldau.requests.coordinator_topics import have_topic
 
 NOT_MADE_FOR_CLIENTS = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
 """Coordinators make theirs. Share groups have none yet, so that their topic is not made at all."""
@@ -71,7 +72,7 @@ async def auto_create(topic: str, services: Services) -> None:
 
 async def _have_coordinators_topic_made(topic: str, services: Services) -> None:
     try:
-        await (services.groups if topic == OFFSETS_TOPIC else services.transactions).ensure_topic()
+        await have_topic(services.groups if topic == OFFSETS_TOPIC else services.transactions, services)
     except ApiError as error:
         if error.code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
             raise

@@ -43,6 +43,11 @@ class TransactionsAccess(Protocol):
         """The id of the broker that coordinates it; makes the topic of the transactions where it is missing."""
         ...
 
+    @property
+    def has_topic(self) -> bool:
+        """Whether there is a topic of the transactions."""
+        ...
+
     async def ensure_topic(self) -> None:
         """Make the topic of the transactions, for clients that name it."""
         ...
