@@ -1,6 +1,7 @@
 """In how many writes the answers of a connection leave, and in which order."""
 
 import asyncio
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
@@ -19,11 +20,17 @@ LATER, UNDECIDED, REFUSED, UNANSWERED = b"later", b"undecided", b"refused", b"un
 ENDING = b"ends the oldest that waits"
 
 
+class Later(PendingAnswer):
+    """One of which a test can see whether somebody keeps it."""
+
+    __slots__ = ("__weakref__",)
+
+
 class Echo:
     """Answers each request with itself, but for some."""
 
     def __init__(self) -> None:
-        self.waiting: list[PendingAnswer] = []
+        self.waiting: list[Later] = []
         self.taken_up: list[bytes] = []
 
     def dispatch(self, frame: bytes | memoryview, _: object, is_lent: bool = False) -> Answer:  # noqa: ARG002  as that of a dispatcher
@@ -36,7 +43,7 @@ class Echo:
         if request == UNANSWERED:
             return None
         if request in (LATER, UNDECIDED):
-            self.waiting.append(PendingAnswer(holds_order=request == UNDECIDED))
+            self.waiting.append(Later(holds_order=request == UNDECIDED))
             return self.waiting[-1]
         return request
 
@@ -92,6 +99,16 @@ def test_what_is_ready_does_not_wait_for_what_is_not(client: Client) -> None:
     client.echo.waiting[0].complete([b"!"])
     assert b"".join(client.transport.writes) == b"12!345"
     assert client.read(b"6", b"7") == [b"67"]
+
+
+@pytest.mark.parametrize("behind", [(), (b"1",), (LATER,)])
+def test_a_client_that_rests_keeps_no_answer_in_memory(client: Client, behind: tuple[bytes, ...]) -> None:
+    """The last one may be of megabytes, or hold the file of a segment that is deleted."""
+    client.read(LATER, *behind)
+    answers = [weakref.ref(each) for each in client.echo.waiting]
+    while client.echo.waiting:
+        client.echo.waiting.pop(0).complete([b"!"])
+    assert [answer() for answer in answers] == [None] * len(answers)
 
 
 def test_requests_before_a_bad_one_are_answered(client: Client) -> None:

@@ -329,6 +329,8 @@ class Connection(asyncio.BufferedProtocol):
                 break
             ready += chunks
             answers.popleft()
+        if not answers:
+            self.peer.last_answer.pending = None  # or it would be kept, with its records, while the client rests
         if ready:
             self._sender.send(ready)
 
