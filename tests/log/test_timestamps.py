@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from moldau.log import timestamps
 from moldau.log.log import Log
-from moldau.log.timestamps import MaxTimestampSearch, RecordsLeft, TimestampSearch
+from moldau.log.timestamps import MaxTimestampSearch, RecordsLeft, TimestampSearch, timestamp_at
 from moldau.records.batch import Record, build_batch
 from moldau.records.compression import Codec
 from moldau.records.validate import prepare_own_batch
@@ -118,3 +118,14 @@ def test_what_a_search_was_given_stays_readable(change: str) -> None:
     found = search.look(region)
     assert found is not None
     assert found.offset == 3
+
+
+@pytest.mark.parametrize(("value_bytes", "told"), [(1_000, 20), (timestamps.UNPACKED_BYTES_MAX // 2, 10)])
+def test_to_look_at_one_record_unpacks_little_and_believes_the_header_of_what_is_large(
+    value_bytes: int, told: int
+) -> None:
+    """It is done on the event loop: 15 KB of gzip that unpack to 16 MiB held it for 170 ms."""
+    log = memory_log()
+    records = [Record(index, time, None, bytes(value_bytes)) for index, time in enumerate((10, 20))]
+    append(log, prepare_own_batch(build_batch(records, codec=Codec.GZIP)))
+    assert timestamp_at(log, 1) == told

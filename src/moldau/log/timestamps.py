@@ -28,10 +28,11 @@ RECORDS_MAX = 500_000
 HEADERS_AT_ONCE = 20_000
 """Headers that one call of `look` walks over: 30 ms, then others may have the thread."""
 
-
 OPENED_BYTES_MAX = 64 * 1024
+UNPACKED_BYTES_MAX = 512 * 1024
 OPENED_RECORDS_MAX = 2_000
-"""Size and records of a batch that is opened on the loop, to look at one record: a millisecond or two."""
+"""Size, stored and unpacked, and records of a batch that is opened on the loop, to look at one record: a millisecond or
+two. Of zeros 64 KiB may hold the 16 MiB that a request may unpack in a thread: 60 to 170 ms of gzip."""
 
 
 class TimestampOffset(NamedTuple):
@@ -118,7 +119,7 @@ class TimestampSearch:
     def _open(self, file: File, position: int, header: BatchHeader) -> TimestampOffset | None:
         epoch = header.partition_leader_epoch
         try:
-            outlines = _outlines(file, position, header, self._left)
+            outlines = _outlines(file, position, header, self._left, opened_bytes_max(header.size))
             if outlines is not None:
                 for timestamp, offset in outlines:
                     if timestamp >= self._timestamp and offset >= self._start_offset:
@@ -155,7 +156,7 @@ class MaxTimestampSearch:
         position, header = next(iter_headers(region.file, region.position, region.position + region.size))
         epoch = header.partition_leader_epoch
         try:
-            outlines = _outlines(region.file, position, header, self._left)
+            outlines = _outlines(region.file, position, header, self._left, opened_bytes_max(header.size))
             if outlines is not None:
                 youngest = max(outlines, key=lambda each: (each[0], -each[1]), default=None)
                 return None if youngest is None else TimestampOffset(youngest[1], youngest[0], epoch)
@@ -202,9 +203,9 @@ def _timestamp_in(file: File, position: int, header: BatchHeader, offset: int) -
     if header.size > OPENED_BYTES_MAX:
         return first_timestamp
     try:
-        outlines = _outlines(file, position, header, RecordsLeft(OPENED_RECORDS_MAX))
+        outlines = _outlines(file, position, header, RecordsLeft(OPENED_RECORDS_MAX), UNPACKED_BYTES_MAX)
     except ApiError:
-        outlines = None  # it makes no sense: a consumer will meet it in any case
+        outlines = None  # more than is unpacked here, or it makes no sense: a consumer will meet it in any case
     if outlines is None:
         return first_timestamp
     return next((timestamp for timestamp, each in outlines if each >= offset), header.max_timestamp)
@@ -218,14 +219,17 @@ def _run(search: Search, log: "Log") -> TimestampOffset | None:
     return None
 
 
-def _outlines(file: File, position: int, header: BatchHeader, left: RecordsLeft) -> Iterator[tuple[int, int]] | None:
-    """Timestamp and offset of each record of a batch; None if there are too many to read."""
+def _outlines(
+    file: File, position: int, header: BatchHeader, left: RecordsLeft, unpacked_max: int
+) -> Iterator[tuple[int, int]] | None:
+    """Timestamp and offset of each record of a batch; None if there are too many to read. Raises ApiError for one that
+    unpacks to more than so many bytes."""
     base_offset, base_timestamp, count = header.base_offset, header.base_timestamp, header.record_count
     if header.magic < MAGIC_V2:
         return iter([(header.max_timestamp, base_offset)])
     if not left.take(count):
         return None
-    data = records_data(file.read_at(position, header.size), header, limit=opened_bytes_max(header.size))
+    data = records_data(file.read_at(position, header.size), header, limit=unpacked_max)
     outlines = outline_records(data, count)
     if header.is_log_append_time:
         return ((header.max_timestamp, base_offset + delta) for _, delta, _ in outlines)
