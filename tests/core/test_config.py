@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.core.config import ConfigError, ConfigKey, ConfigType, parse_properties, parse_value, render_value
+from moldau.core.config import (
+    LIST_ITEMS_MAX,
+    ConfigError,
+    ConfigKey,
+    ConfigType,
+    parse_properties,
+    parse_value,
+    render_value,
+)
 from moldau.core.config_changes import ConfigChange, ConfigOperation, MalformedChange, apply_changes
 from moldau.core.topic_config import TOPIC_KEYS
 
@@ -46,6 +54,10 @@ def test_text_becomes_a_value_of_its_type(type_: ConfigType, text: str, value: o
         (ConfigType.SHORT, "40000"),
         (ConfigType.BOOLEAN, "yes"),
         (ConfigType.DOUBLE, "much"),
+        (ConfigType.DOUBLE, "x" * 1_000_000),
+        (ConfigType.BOOLEAN, "x" * 1_000_000),
+        (ConfigType.LIST, "," * 1_000_000),
+        (ConfigType.LIST, "," * LIST_ITEMS_MAX),
     ],
 )
 def test_a_bad_value_is_refused_with_the_name_of_the_property(type_: ConfigType, text: str) -> None:

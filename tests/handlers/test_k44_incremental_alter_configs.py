@@ -1,10 +1,11 @@
 """IncrementalAlterConfigs. The codes are those that Apache Kafka 4.3.1 gave to the same requests."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from moldau.core.config import LIST_ITEMS_MAX, parse_list
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k44_incremental_alter_configs import (
     AlterableConfig,
@@ -15,7 +16,7 @@ from moldau.requests.config_resources import ResourceType
 from tests.handlers.conftest import World
 
 TOPIC, BROKER, LOGGER = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER
-GROUP = ResourceType.GROUP
+GROUP, CLIENT_METRICS = ResourceType.GROUP, ResourceType.CLIENT_METRICS
 SET, DELETE, APPEND, SUBTRACT = range(4)
 Operations = list[tuple[str, int, str | None]]
 
@@ -101,6 +102,61 @@ def test_what_cannot_be_is_refused_and_changes_nothing_of_the_topic(
     world.create("t", configs={"retention.ms": "1000"})
     assert alter(world, resource(TOPIC, name, operations)) == [code]
     assert world.image.topics["t"].configs == {"retention.ms": "1000"}
+
+
+@pytest.mark.parametrize("operation", [SET, APPEND, SUBTRACT])
+@pytest.mark.parametrize(
+    ("type_", "name"),
+    [
+        (TOPIC, "cleanup.policy"),
+        (TOPIC, "leader.replication.throttled.replicas"),
+        (CLIENT_METRICS, "metrics"),
+        (CLIENT_METRICS, "match"),
+    ],
+)
+def test_a_megabyte_of_items_is_refused_before_anybody_looks_at_them(
+    world: World, type_: int, name: str, operation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They held the event loop for up to four seconds."""
+    world.create("t")
+    monkeypatch.setattr("moldau.core.config.parse_list", one_that_has_few(parse_list))
+    assert alter(world, resource(type_, "t", [(name, operation, "1:1," * 250_000)])) == [ErrorCode.INVALID_CONFIG]
+
+
+def one_that_has_few(parse: Callable[[str], tuple[str, ...]]) -> Callable[[str], tuple[str, ...]]:
+    def checked(text: str) -> tuple[str, ...]:
+        assert text.count(",") < LIST_ITEMS_MAX
+        return parse(text)
+
+    return checked
+
+
+def test_a_long_list_is_taken(world: World) -> None:
+    world.create("t")
+    name = "leader.replication.throttled.replicas"
+    replicas = ",".join(f"{index}:1" for index in range(LIST_ITEMS_MAX))
+    assert alter(world, resource(TOPIC, "t", [(name, SET, replicas)])) == [0]
+    assert alter(world, resource(TOPIC, "t", [(name, SUBTRACT, replicas)])) == [0]
+    assert world.image.topics["t"].configs[name] == ""
+
+
+@pytest.mark.parametrize(
+    ("type_", "name", "key"),
+    [
+        (TOPIC, "t", "cleanup.policy"),
+        (TOPIC, "t", "k" * 32_767),
+        (TOPIC, "t" * 32_767, "k"),
+        (GROUP, "g", "k" * 32_767),
+    ],
+)
+def test_an_error_that_repeats_the_longest_of_texts_fits_into_an_old_answer(
+    world: World, type_: int, name: str, key: str
+) -> None:
+    world.create("t")
+    request = IncrementalAlterConfigsRequest(resources=[resource(type_, name, [(key, SET, "v" * 32_767)])])
+    (response,) = world.ask(request, 0).responses
+    assert response.error_code != 0
+    assert len(response.error_message) < 1_100
 
 
 @pytest.mark.parametrize(

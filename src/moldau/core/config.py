@@ -17,6 +17,11 @@ Check = Callable[[Value], str | None]
 
 LONG_MAX = 2**63 - 1
 
+LIST_ITEMS_MAX = 10_000
+"""Items of a list: a few milliseconds. A megabyte of commas would hold the event loop for seconds."""
+TEXT_SHOWN_MAX = 80
+"""Characters of a bad value that its error repeats."""
+
 
 class ConfigType(IntEnum):
     """DescribeConfigs' numbers (KIP-569)."""
@@ -143,8 +148,13 @@ def parse_value(key: ConfigKey, text: str) -> Value:
     value = _convert(key, text)
     problem = key.check(value) if key.check else None
     if problem:
-        raise ConfigError(key.name, f"{text!r} {problem}")
+        raise ConfigError(key.name, f"{shown(text)} {problem}")
     return value
+
+
+def shown(text: str) -> str:
+    """The text in quotes, as errors repeat it: what a client sends may be a megabyte."""
+    return repr(text if len(text) <= TEXT_SHOWN_MAX else text[:TEXT_SHOWN_MAX] + "...")
 
 
 def _convert(key: ConfigKey, text: str) -> Value:
@@ -154,7 +164,7 @@ def _convert(key: ConfigKey, text: str) -> Value:
     if key.type in _TEXT_TYPES:
         return text
     if key.type is ConfigType.LIST:
-        return parse_list(text)
+        return items_of(key.name, text)
     if key.type is ConfigType.BOOLEAN:
         return _boolean(key, text)
     if key.type is ConfigType.DOUBLE:
@@ -167,10 +177,17 @@ def parse_list(text: str) -> tuple[str, ...]:
     return tuple(item.strip() for item in text.split(",")) if text.strip() else ()
 
 
+def items_of(name: str, text: str) -> tuple[str, ...]:
+    """Items of the list that a property is to have; raises ConfigError for very many."""
+    if text.count(",") >= LIST_ITEMS_MAX:
+        raise ConfigError(name, f"more than {LIST_ITEMS_MAX:,} items")
+    return parse_list(text)
+
+
 def _boolean(key: ConfigKey, text: str) -> bool:
     lowered = text.lower()
     if lowered not in ("true", "false"):
-        raise ConfigError(key.name, f"{text!r} is neither true nor false")
+        raise ConfigError(key.name, f"{shown(text)} is neither true nor false")
     return lowered == "true"
 
 
@@ -178,14 +195,14 @@ def _double(key: ConfigKey, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ConfigError(key.name, f"{text!r} is not a number") from None
+        raise ConfigError(key.name, f"{shown(text)} is not a number") from None
 
 
 def _integer(key: ConfigKey, text: str) -> int:
     bits = _INTEGER_BITS[key.type]
     # 20 digits are past any LONG: int() must not be handed a megabyte of digits from the wire.
     if len(text) > 20 or not _INTEGER.fullmatch(text):
-        raise ConfigError(key.name, f"{text[:80]!r} is not a whole number of {bits} bits")
+        raise ConfigError(key.name, f"{shown(text)} is not a whole number of {bits} bits")
     number = int(text)
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
         raise ConfigError(key.name, f"{text!r} does not fit into {bits} bits")

@@ -1,15 +1,18 @@
 """A topic's configuration: Kafka's topic properties, their rules, and the broker properties they fall back to."""
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from moldau.core.broker_config import FLUSH_MS, RETENTION_MS, ROLL_JITTER_MS, ROLL_MS, BrokerConfig
-from moldau.core.config import LONG_MAX, ConfigError, ConfigKey, Value, parse_value, read_table
+from moldau.core.config import LONG_MAX, ConfigError, ConfigKey, Value, parse_value, read_table, shown
 
 log = logging.getLogger(__name__)
+
+_REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
 _DIFFERENCE, _BEFORE, _AFTER = (f"message.timestamp.{side}.max.ms" for side in ("difference", "before", "after"))
 SEGMENT_BYTES_FOR_TESTS = "internal.segment.bytes"  # Kafka's way around its lower limit of segment.bytes (KIP-1030)
@@ -169,7 +172,7 @@ def validate_overrides(overrides: Mapping[str, str]) -> None:
         values[name] = parse_value(key, text)
         problem = _problem(name, values[name])
         if problem:
-            raise ConfigError(name, f"{text!r} {problem}")
+            raise ConfigError(name, f"{shown(text)} {problem}")
     _check_compaction_lag(values)
 
 
@@ -177,9 +180,7 @@ def _problem(name: str, value: Value) -> str | None:
     if name == "remote.storage.enable" and value is True:
         return "asks for tiered storage, which is not served here"
     if name.endswith(".throttled.replicas") and isinstance(value, tuple) and value != ("*",):
-        pairs = [item.split(":") for item in value]
-        fine = all(len(pair) == 2 and pair[0].isdigit() and pair[1].isdigit() for pair in pairs)
-        return None if fine else "must be * or a list of partition:broker"
+        return None if all(map(_REPLICA.fullmatch, value)) else "must be * or a list of partition:broker"
     return None
 
 

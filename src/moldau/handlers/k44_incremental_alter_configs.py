@@ -21,7 +21,7 @@ from functools import partial
 
 from moldau.core.broker_config import broker_key
 from moldau.core.client_metrics_config import CLIENT_METRICS_KEYS
-from moldau.core.config import ConfigKey, ConfigType, parse_list, render_value
+from moldau.core.config import ConfigError, ConfigKey, ConfigType, items_of, parse_list, render_value
 from moldau.core.topic_config import TOPIC_KEYS, effective_value
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k44_incremental_alter_configs import (
@@ -109,10 +109,14 @@ def _changed_list(config: AlterableConfig, type_: int, services: Services, old: 
     own = old.get(config.name)
     text = "" if is_subscription else _text_in_force(key, is_topic, services)
     items = parse_list(text if own is None else own)
-    changed = parse_list(config.value or "")
+    try:
+        changed = items_of(config.name, config.value or "")
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
     if config.config_operation == Operation.APPEND:
         return ",".join(dict.fromkeys((*items, *changed)))
-    return ",".join(item for item in items if item not in changed)
+    dropped = frozenset(changed)
+    return ",".join(item for item in items if item not in dropped)
 
 
 def _text_in_force(key: ConfigKey, is_topic: bool, services: Services) -> str:

@@ -147,10 +147,17 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+MESSAGE_CHARACTERS_MAX = 1_000
+"""Characters of an error's message. One may repeat what the client sent, and older versions of an answer have no place
+for more than 32,767 bytes."""
+
+
 class ApiError(Exception):
     """Error that is expected: handlers put `code` (and `message`, where the version has room) into the answer."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        if message is not None and len(message) > MESSAGE_CHARACTERS_MAX:
+            message = message[:MESSAGE_CHARACTERS_MAX] + "..."
         super().__init__(code, message)
         self.code = code
         self.message = message
