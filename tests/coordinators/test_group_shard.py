@@ -3,10 +3,11 @@ import pytest
 from moldau.coordinators.groups.offsets import Committing, OffsetToCommit, WantedOffset
 from moldau.coordinators.groups.record_tables import OffsetCommitKey, OffsetCommitValue
 from moldau.coordinators.groups.shard import GroupShard
-from moldau.coordinators.key_partition import partition_of
+from moldau.coordinators.key_partition import KEY_BYTES_MAX, partition_of
 from moldau.coordinators.outcome import Outcome
 from moldau.coordinators.records import CoordinatorRecord
 from moldau.coordinators.timers import ManualTimers
+from moldau.protocol.errors import ApiError, ErrorCode
 from tests.coordinators.worlds import made_up_world, topic_id
 
 
@@ -21,11 +22,20 @@ from tests.coordinators.worlds import made_up_world, topic_id
         ("\N{GRINNING FACE}", 49),
         ("polygenelubricants", 0),  # its hash is the smallest int of Java, which has no absolute value
         ("connect-cluster", 13),
+        ("g" * KEY_BYTES_MAX, 17),
     ],
 )
 def test_a_group_belongs_to_the_partition_that_kafka_chooses(group_id: str, partition: int) -> None:
     """Expected values: `Utils.abs(group.hashCode()) % 50` in Java."""
     assert partition_of(group_id, 50) == partition
+
+
+@pytest.mark.parametrize("key", ["g" * (KEY_BYTES_MAX + 1), "日" * 11_000, "g" * 1_000_000])
+def test_a_key_that_no_record_has_place_for_belongs_to_no_partition(key: str) -> None:
+    """To hash a megabyte held the event loop for 150 ms, and it was remembered."""
+    with pytest.raises(ApiError) as error:
+        partition_of(key, 50)
+    assert error.value.code == ErrorCode.INVALID_REQUEST
 
 
 def test_a_shard_that_replays_the_same_records_answers_the_same() -> None:

@@ -1,11 +1,15 @@
 import pytest
 
 from moldau.broker.log_maker import AT_ONCE_MAX
-from moldau.coordinators.key_partition import partition_of
+from moldau.coordinators.key_partition import KEY_BYTES_MAX, partition_of
 from moldau.core.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k10_find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.protocol.messages.k13_leave_group import LeaveGroupRequest
+from moldau.protocol.messages.k22_init_producer_id import InitProducerIdRequest
+from moldau.protocol.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest
+from moldau.protocol.schema import Message
 from tests.handlers.conftest import BROKER_ID, KAFKAS_PARTITIONS, World
 
 GROUP, TRANSACTION, SHARE = range(3)
@@ -72,6 +76,32 @@ def test_a_shard_whose_log_is_still_to_be_made_is_loading_and_not_elsewhere(worl
 
     world.run(ask_at_once())
     assert told == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+TOO_LONG = "g" * (KEY_BYTES_MAX + 1)
+
+
+@pytest.mark.parametrize("key_type", [GROUP, TRANSACTION])
+def test_an_id_that_no_record_has_place_for_has_no_coordinator(world: World, key_type: int) -> None:
+    found = world.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[TOO_LONG, "g"]))
+    assert [each.error_code for each in found.coordinators] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        HeartbeatRequest(group_id=TOO_LONG),
+        LeaveGroupRequest(group_id=TOO_LONG, members=[]),
+        AddOffsetsToTxnRequest(transactional_id="t", group_id=TOO_LONG),
+        AddOffsetsToTxnRequest(transactional_id=TOO_LONG, group_id="g"),
+        InitProducerIdRequest(transactional_id=TOO_LONG, transaction_timeout_ms=1000),
+    ],
+    ids=lambda asked: type(asked).__name__,
+)
+def test_an_id_that_no_record_has_place_for_is_told_so(world: World, asked: Message) -> None:
+    world.ask(FindCoordinatorRequest(coordinator_keys=["g"]))
+    world.ask(FindCoordinatorRequest(coordinator_keys=["t"], key_type=TRANSACTION))
+    assert world.ask(asked).error_code == ErrorCode.INVALID_REQUEST
 
 
 def heartbeat(world: World, group: str) -> int:

@@ -17,7 +17,7 @@ from moldau.coordinators.key_partition import partition_of
 from moldau.coordinators.promise import Promise
 from moldau.core.ids import TopicPartition
 from moldau.core.internal_topics import TRANSACTIONS_TOPIC
-from moldau.protocol.errors import ErrorCode
+from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.protocol.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -64,13 +64,16 @@ class CoordinatorVerifier:
     async def _ask(
         self, transaction: VerifiedTransaction, partitions: Sequence[TopicPartition], *, is_adding: bool
     ) -> Codes:
-        node = self._node_of(transaction.transactional_id)
+        try:
+            node = self._node_of(transaction.transactional_id)
+        except ApiError as error:
+            return dict.fromkeys(partitions, error.code)
         if node is None:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return await node.ask(transaction, partitions, is_adding=is_adding)
 
     def _node_of(self, transactional_id: str) -> "_Node | None":
-        """The broker that coordinates an id now; None if nobody does."""
+        """The broker that coordinates an id now; None if nobody does. Raises ApiError for one that nobody can have."""
         topic = self._parts.metadata.image.topics.get(TRANSACTIONS_TOPIC)
         if topic is None:
             return None

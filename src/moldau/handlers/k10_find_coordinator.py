@@ -6,6 +6,7 @@ question, and the logs of it that are kept here, before the answer.
 
 - 4+: many keys in one request, each with its own result (KIP-699).
 - COORDINATOR_NOT_AVAILABLE: the partition has no leader now.
+- INVALID_REQUEST: the id is longer than the records of the topic have place for.
 
 Gaps: coordinators of share groups (key type 2) do not exist: INVALID_REQUEST.
 """
@@ -18,6 +19,7 @@ from moldau.requests.context import RequestContext
 from moldau.requests.coordinator_topics import have_topic
 from moldau.requests.pending import holds_order
 from moldau.requests.pieces import Pieces
+from moldau.requests.turns import Turns
 
 FIND_MANY_KEYS = 4  # KIP-699
 GROUP, TRANSACTION = 0, 1
@@ -30,8 +32,8 @@ PIECES = Pieces("coordinator_keys", "coordinators")
 @holds_order
 async def handle(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     if context.api_version >= FIND_MANY_KEYS:
-        keys = request.coordinator_keys
-        return FindCoordinatorResponse(coordinators=[await _find(key, request.key_type, context) for key in keys])
+        keys = Turns().each(request.coordinator_keys)
+        return FindCoordinatorResponse(coordinators=[await _find(key, request.key_type, context) async for key in keys])
     found = await _find(request.key, request.key_type, context)
     return FindCoordinatorResponse(
         error_code=found.error_code,

@@ -47,7 +47,10 @@ def _add(
     request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse | Promise[AddOffsetsToTxnResponse]:
     count = len(context.services.metadata.image.topics[OFFSETS_TOPIC].partitions)
-    partition = TopicPartition(OFFSETS_TOPIC, partition_of(request.group_id, count))
+    try:
+        partition = TopicPartition(OFFSETS_TOPIC, partition_of(request.group_id, count))
+    except ApiError as error:
+        return AddOffsetsToTxnResponse(error_code=error.code)
     producer = Producer(request.producer_id, request.producer_epoch)
     codes = added(context.services.transactions, request.transactional_id, producer, [partition], ORIGINAL)
 
