@@ -8,6 +8,8 @@ from moldau.broker.roles import NotFollowed, Roles
 from moldau.cluster.image import NO_TOPIC_ID, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.core.ids import TopicPartition
 from moldau.core.invariants import InvariantError
+from moldau.log.checkpoints import read_topic_id
+from moldau.log.data_directory import TOPIC_ID_FILE
 from moldau.protocol.errors import ApiError, ErrorCode
 from moldau.replication.follower import FollowedPartition
 from moldau.replication.partition import Partition
@@ -197,6 +199,26 @@ def test_a_topic_that_gets_its_first_id_keeps_its_records(stage: Stage, leader: 
     assert replica is not None
     assert (replica.log, replica.topic_id, log.topic_id) == (log, TOPIC_ID, TOPIC_ID)
     assert (log.log_end_offset, log.failure) == (5, None)
+
+
+def test_a_topic_whose_first_id_the_disk_refused_is_deleted_all_the_same(stage: Stage) -> None:
+    stage.show(state(ME, 3, isr=(ME,)), topic_id=NO_TOPIC_ID, version=4)
+    stage.produce(5)
+    stage.world.files.fail_next_append()
+    stage.show(state(ME, 3, isr=(ME,)), topic_id=TOPIC_ID, version=5)
+    stage.delete()
+    assert stage.world.services.logs.get(EVENTS_0) is None
+    stage.show(state(ME, 0), topic_id=bytes(range(1, 17)))
+    assert stage.led().log.log_end_offset == 0
+
+
+def test_a_first_id_that_the_disk_refused_is_written_with_the_next_image(stage: Stage) -> None:
+    stage.show(state(ME, 3, isr=(ME,)), topic_id=NO_TOPIC_ID, version=4)
+    stage.world.files.fail_next_append()
+    stage.show(state(ME, 3, isr=(ME,)), topic_id=TOPIC_ID, version=5)
+    stage.show(state(ME, 4, isr=(ME,)), topic_id=TOPIC_ID, version=5)
+    path = f"{stage.led().log.directory}/{TOPIC_ID_FILE}"
+    assert read_topic_id(stage.world.files, path) == TOPIC_ID
 
 
 def test_a_topic_without_an_id_that_was_made_anew_starts_empty(stage: Stage) -> None:

@@ -83,6 +83,7 @@ class Log:
         self.data_directory = directory.rpartition("/")[0]
         self.topic_partition = topic_partition
         self.topic_id: bytes | None = None
+        self.is_named = False  # in its directory
         self.config = config
         self.segments: Segments = loaded.segments
         self.leader_epochs: LeaderEpochs = loaded.leader_epochs
@@ -129,13 +130,15 @@ class Log:
             log.segments.belong_to(open_files)
         log._durability.loaded(log, clean=clean, recovery_point=recovery_point, log_start_offset=log_start_offset)
         log.topic_id = log._directory.load_topic_id(topic_id)
+        log.is_named = any(log.topic_id or b"")
         log.producers.drop_below(log.log_start_offset)
         return log
 
     def name_topic(self, topic_id: bytes) -> None:
-        """Write down of which topic this log is, as its directory has lost that."""
-        self.guarded(lambda: self._directory.write_topic_id(topic_id))
+        """Take the id of the topic, and write it down: the directory has none. Taken it is also if the disk refuses."""
         self.topic_id = topic_id
+        self.guarded(lambda: self._directory.write_topic_id(topic_id))
+        self.is_named = True
 
     def __repr__(self) -> str:
         return f"Log({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"

@@ -205,7 +205,7 @@ class LogManager:
         """The partition's log; a new one is made in the directory with the fewest logs."""
         known = self._logs.get(partition)
         if known is not None:
-            if topic_id is not None and any(topic_id) and not any(known.topic_id or b""):
+            if topic_id is not None and any(topic_id) and not known.is_named:
                 _name_topic(known, topic_id)
             return known
         if topic_id is not None and topic_id in self._topics_before:
