@@ -6,7 +6,7 @@ of its last commits is well; then an offset that went back, offsets that stand s
 told. Commits are looked at when somebody scrapes, so that a commit costs nothing.
 """
 
-from collections import deque
+from array import array
 from collections.abc import Sequence
 from enum import IntEnum
 from itertools import pairwise
@@ -41,23 +41,32 @@ class Commit(NamedTuple):
 
 
 class Window:
-    """The last commits of a group to a partition, and its lag at the last scrapes."""
+    """The last commits of a group to a partition, and its lag at the last scrapes: as plain numbers, as there is a
+    window for each offset of each group."""
 
-    __slots__ = ("commits", "lags")
+    __slots__ = ("_commits", "_lags")
 
     def __init__(self) -> None:
-        self.commits: deque[Commit] = deque(maxlen=COMMITS_MAX)
-        self.lags: deque[int] = deque(maxlen=COMMITS_MAX)
+        self._commits = array("q")
+        self._lags = array("q")
+
+    @property
+    def commits(self) -> list[Commit]:
+        numbers, fields = self._commits, len(Commit._fields)
+        return [Commit(*numbers[start : start + fields]) for start in range(0, len(numbers), fields)]
 
     def saw(self, offset: int, timestamp_ms: int, lag: int) -> None:
         """Take what a scrape sees; a commit that it has seen before is the same one."""
-        if not self.commits or self.commits[-1][:2] != (offset, timestamp_ms):
-            self.commits.append(Commit(offset, timestamp_ms, lag))
-        self.lags.append(lag)
+        commits, fields = self._commits, len(Commit._fields)
+        if tuple(commits[-fields:][:2]) != (offset, timestamp_ms):
+            commits.extend((offset, timestamp_ms, lag))
+            del commits[: -fields * COMMITS_MAX]
+        self._lags.append(lag)
+        del self._lags[:-COMMITS_MAX]
 
     def rule(self, now_ms: int) -> Rule:
         """The rule that fires."""
-        return rule_for(self.commits, self.lags, now_ms)
+        return rule_for(self.commits, self._lags, now_ms)
 
 
 def rule_for(commits: Sequence[Commit], lags: Sequence[int], now_ms: int) -> Rule:
