@@ -96,6 +96,8 @@ def test_metrics_that_a_client_pushes_are_shown_for_it(kafka: BrokerInThread, co
     assert "<b>pusher" not in page
     assert "&lt;b&gt;pusher" in page
     assert "no client" in console.json("/clients/nobody", 404)["error"]
+    console.page("/topics/visits/records")
+    assert console.json("/clients?q=moldau-console")["rows"] == [], "its readers would crowd out all others"
 
 
 def test_where_no_metrics_are_read_the_page_says_what_is_missing(kafka: BrokerInThread, tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ CALL_S = 30.0
 """Seconds that a page waits for a call; the thread may go on for a while."""
 GONE_CODES = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 CLIENT_ID = "moldau-console"
+QUIET = {"enable.metrics.push": False}
+"""A page makes a reader or two: as clients that push their metrics (KIP-714) they would soon crowd out all others."""
 READER_GROUP = "moldau-console"
 """Group id of readers, which librdkafka insists on. They are assigned and never commit: no such group is ever made."""
 READER = {
@@ -70,7 +72,7 @@ class Clients:
         return WireCluster(self.settings.bootstrap, timeout_s, self.settings.security)
 
     def _config(self, more: Mapping[str, Any]) -> dict[str, Any]:
-        return {**self.settings.properties, "client.id": CLIENT_ID, **more}
+        return {**QUIET, **self.settings.properties, "client.id": CLIENT_ID, **more}
 
     async def run(self, work: Callable[[], T], timeout_s: float = CALL_S) -> T:
         """The outcome of a blocking call. Raises ConsoleError with the words of whatever refused."""
