@@ -1,5 +1,6 @@
 """The filter language: what it says, and that nobody can make it run long or do anything else."""
 
+import random
 import time
 from typing import Any
 
@@ -87,3 +88,16 @@ def test_a_pattern_that_explodes_elsewhere_is_matched_in_linear_time(pattern: st
     begun = time.process_time()
     assert not compiled(f'key ~ "^{pattern.rstrip("$")}$"')(subject)
     assert time.process_time() - begun < 2.0
+
+
+def test_many_patterns_that_take_long_each_are_stopped_at_the_first_record() -> None:
+    """Each has a hundred ways open after each character: half a second for the longest text that is looked at."""
+    words = " or ".join(f'key ~ "[ab]*a[ab]{{100}}{number}"' for number in range(40))
+    subject: Any = RECORD._replace(key="".join(random.Random(7).choices("ab", k=20_000)))
+    begun = time.process_time()
+    with pytest.raises(ConsoleError, match="regular expressions take too long"):
+        compiled(words)(subject)
+    assert time.process_time() - begun < 5.0
+    many = compiled(" or ".join(f'key ~ "x.*{number}"' for number in range(40)))
+    assert not many(subject), "forty plain ones are not too many"
+    assert not many(subject), "and each record has its own bound"

@@ -2,7 +2,9 @@
 
 The law: a filter is parsed here and becomes closures over one record; nothing of it is ever run as Python. Its length,
 depth and number of parts are bounded, it has no loops, and its regular expressions are matched in linear time by the
-automaton that brokers use for clients' patterns. A comparison of different types is false and never an error.
+automaton that brokers use for clients' patterns. Linear is not short: a pattern with many ways open at a time takes
+half a second for one long text, so the work on a record has a bound, too. A comparison of different types is false and
+never an error.
 
     names       key  value  partition  offset  timestamp  size  headers.NAME  value.field.field[0]["odd name"]
     comparison  ==  !=  <  <=  >  >=  contains  in ["a", "b"]  ~ "regular expression"
@@ -28,6 +30,8 @@ DEPTH_MAX = 30
 PATTERN_MAX = 200
 MATCHED_MAX = 16_384
 """Characters of a text that a regular expression looks at."""
+WORK_MAX = 2_000_000
+"""Look-ups of all regular expressions on one record, behind which no further one begins: a second at worst."""
 
 Value = Any
 Term = Callable[["Subject"], Value]
@@ -44,6 +48,24 @@ class Subject(NamedTuple):
     offset: int
     timestamp: int
     size: int
+
+
+class _Work:
+    """Work that the regular expressions of a filter may still do on the record at hand."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = WORK_MAX
+
+    def matches(self, regex: TopicRegex, text: str) -> bool:
+        """Whether the text matches. Raises ConsoleError where too much was done before."""
+        if self.left <= 0:
+            raise ConsoleError("the filter's regular expressions take too long: say less of them, or simpler ones")
+        before = regex.work
+        is_match = regex.matches(text[:MATCHED_MAX])
+        self.left -= regex.work - before
+        return is_match
 
 
 class _Absent:
@@ -96,12 +118,18 @@ class _Parser:
         self._tokens = tokens
         self._at = 0
         self._depth = 0
+        self._work = _Work()
 
     def whole(self) -> Test:
-        test = self._either()
+        test, work = self._either(), self._work
         if self._at < len(self._tokens):
             raise self._mistake("`and`, `or` or the end")
-        return test
+
+        def bounded(subject: Subject) -> bool:
+            work.left = WORK_MAX
+            return test(subject)
+
+        return bounded
 
     # --- words
 
@@ -199,8 +227,8 @@ class _Parser:
         if token.kind != "string":
             self._at -= 1
             raise self._mistake("a regular expression in quotes")
-        matches = _pattern(_string(token))
-        return lambda subject: isinstance(left(subject), str) and matches(left(subject)) == wanted
+        regex, work = _pattern(_string(token)), self._work
+        return lambda subject: isinstance(left(subject), str) and work.matches(regex, left(subject)) == wanted
 
     def _term(self) -> Term:
         token = self._next()
@@ -243,7 +271,7 @@ def _string(token: Token) -> str:
     return re.sub(r"\\(.)", lambda match: {"n": "\n", "t": "\t"}.get(match[1], match[1]), inner, flags=re.DOTALL)
 
 
-def _pattern(pattern: str) -> Callable[[str], bool]:
+def _pattern(pattern: str) -> TopicRegex:
     """A search for a pattern anywhere in a text, in linear time."""
     if len(pattern) > PATTERN_MAX:
         raise ConsoleError(f"a regular expression has at most {PATTERN_MAX} characters")
@@ -252,10 +280,9 @@ def _pattern(pattern: str) -> Callable[[str], bool]:
     inner = pattern[1:] if begin == "" else pattern
     inner = inner[:-1] if end == "" else inner
     try:
-        regex = TopicRegex(f"{begin}(?:{inner}){end}")
+        return TopicRegex(f"{begin}(?:{inner}){end}")
     except ApiError as error:
         raise ConsoleError(f"{pattern[:40]!r} is no regular expression of RE2: {error}") from error
-    return lambda text: regex.matches(text[:MATCHED_MAX])
 
 
 def _walk(value: Value, steps: Sequence[str | int]) -> Value:
