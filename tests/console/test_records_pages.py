@@ -6,12 +6,15 @@ import threading
 import time
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from confluent_kafka import Producer
 
-from moldau.console.records import reading
-from moldau.console.records.reading import Bounds
+from moldau.console.failures import ConsoleError
+from moldau.console.records import reading, room
+from moldau.console.records.reading import Bounds, Found, Query
+from moldau.console.records.room import WAITING_MAX, Room
 from moldau.console.web import records
 from moldau.testing.brokers import BrokerInThread
 from tests.console.consoles import ORIGIN, Asking
@@ -70,7 +73,32 @@ def test_a_filter_reads_keys_headers_and_fields(console: Asking) -> None:
     told = console.json(f"/topics/visits/records?from=beginning&filter={words}")
     assert sorted(numbers(told)) == [12, 16, 20, 24, 28, 32, 36]
     assert numbers(console.json("/topics/visits/records?from=beginning&key=k17")) == [17]
+    assert numbers(console.json("/topics/visits/records?from=beginning&filter=value.number > 17&key=k17")) == []
     assert "at character" in console.json("/topics/visits/records?filter=value ===", 400)["error"]
+
+
+@pytest.mark.parametrize(
+    ("key", "typed"),
+    [
+        (b'{"id":1,"of":"CZ"}', '{"id":1,"of":"CZ"}'),
+        (b'{"id":1,"of":"CZ"}', '{"id": 1, "of": "CZ"}'),
+        (b"1e5", "1e5"),
+        (b"007", "007"),
+        (b'"quoted"', "quoted"),
+        (b"\xff\x01", "ff01"),
+    ],
+)
+def test_a_key_is_found_as_it_was_written_and_as_it_is_shown(
+    console: Asking, producer: Producer, key: bytes, typed: str
+) -> None:
+    producer.produce("keys", b"1", key, 0)
+    producer.produce("keys", b"2", b"another", 0)
+    assert producer.flush(20) == 0
+    console.look()
+    address = f"/topics/keys/records?from=beginning&key={quote(typed)}"
+    told = console.json(address)["records"]
+    assert told
+    assert {each["value"]["text"] for each in told} == {"1"}
 
 
 def test_offset_and_time_are_beginnings(console: Asking) -> None:
@@ -103,6 +131,56 @@ def test_a_download_has_a_line_for_each_record(console: Asking) -> None:
     lines = [json.loads(line) for line in answer.text.splitlines()]
     assert len(lines) == 40
     assert lines[0]["headers"][0]["name"] == "trace"
+
+
+def test_a_download_that_is_cut_says_so_and_where_it_goes_on(console: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "DOWNLOAD_BOUNDS", Bounds(matches=30))
+    address = "/topics/visits/download?from=beginning&filter=value.number >= 0"
+    *lines, last = map(json.loads, console.client.get(address).text.splitlines())
+    assert len(lines) == 30
+    assert last["problem"] == "cut after 30 records"
+    rest = list(map(json.loads, console.client.get(last["next"]).text.splitlines()))
+    assert sorted(json.loads(each["value"])["number"] for each in lines + rest) == list(range(40))
+
+
+def test_a_download_that_fails_on_its_way_says_so(console: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    takes = Query.takes
+
+    def fails(query: Query, found: Found) -> bool:
+        if found.offset == 3:
+            raise ConsoleError("the registry does not answer")
+        return takes(query, found)
+
+    monkeypatch.setattr(Query, "takes", fails)
+    *lines, last = map(json.loads, console.client.get("/topics/visits/download?from=beginning").text.splitlines())
+    assert lines
+    assert last["problem"] == "the registry does not answer"
+
+
+def test_records_that_wait_for_a_slow_reader_have_a_bound() -> None:
+    asked: list[str] = []
+    waiting = Room()
+
+    def is_stopped() -> bool:
+        asked.append("stopped?")
+        return True
+
+    waiting.enter(BIG, is_stopped)
+    assert asked == [], "one alone may be of any size"
+    waiting.enter(1, is_stopped)
+    assert asked == ["stopped?"], "it waits until nobody listens any more"
+    waiting.leave(1)
+    waiting.leave(BIG)
+    for _ in range(WAITING_MAX):
+        waiting.enter(100, is_stopped)
+    assert len(asked) == 1
+    waiting.enter(0, is_stopped)
+    assert len(asked) == 2
+
+
+def test_a_stream_with_little_room_is_whole(console: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "WAITING_BYTES_MAX", 1)
+    assert len(console.client.get("/topics/visits/download?from=beginning").text.splitlines()) == 40
 
 
 def test_a_download_that_cannot_begin_is_refused_in_words(console: Asking, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ A part that cannot be read leaves a complaint, and the rest is told: a console i
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotInTime
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,13 +16,12 @@ from moldau.cli.failures import ToolError
 from moldau.console.cluster import scrapes
 from moldau.console.cluster.clients import Clients
 from moldau.console.cluster.groups import GroupFacts, Groups
-from moldau.console.cluster.offset_specs import EARLIEST, LATEST, told
+from moldau.console.cluster.offset_specs import EARLIEST, LATEST, gathered
 from moldau.console.cluster.state import BrokerState, PartitionState, Place, Traffic
 from moldau.core.internal_topics import INTERNAL_TOPICS
 from moldau.protocol.messages.k35_describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 T = TypeVar("T")
-K = TypeVar("K")
 
 ASK_S = 3.0
 SLOW_EVERY = 6
@@ -167,10 +166,10 @@ class Collector:
             return {}
         level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
         asked = self._clients.admin.list_offsets(wanted, isolation_level=level, request_timeout=ASK_S)
-        offsets, refused = _gathered(asked)
+        offsets, refused = gathered(asked, ASK_S + 1)
         if refused:
             self._complaints.append(
-                f"offsets of {len(refused)} partitions were not read: {next(iter(refused.values()))}"
+                f"offsets of {len(refused)} partitions were not read: {describe(next(iter(refused.values())))}"
             )
         return {(place.topic, place.partition): offset for place, offset in offsets.items()}
 
@@ -203,21 +202,6 @@ class Collector:
 def _newer(before: Mapping[Place, int], now: Mapping[Place, int], known: set[Place]) -> Mapping[Place, int]:
     """Offsets of now, and those of before where a leader has not answered: an unknown end would look like no lag."""
     return {place: offset for place, offset in {**before, **now}.items() if place in known}
-
-
-def _gathered(asked: Mapping[K, "Future[Any]"]) -> tuple[dict[K, int], dict[K, str]]:
-    """Offsets, and the words of those that were refused."""
-    answers: dict[K, int] = {}
-    refused: dict[K, str] = {}
-    deadline = time.monotonic() + ASK_S + 1
-    for name, future in asked.items():
-        try:
-            answers[name] = told(future.result(max(0.0, deadline - time.monotonic())))
-        except KafkaException as error:
-            refused[name] = describe(error.args[0])
-        except NotInTime:
-            refused[name] = "it took too long"
-    return answers, refused
 
 
 def is_internal(topic: str) -> bool:

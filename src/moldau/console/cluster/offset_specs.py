@@ -1,6 +1,10 @@
 """Specs of offsets that a cluster is asked for."""
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotInTime
+from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide some of them
@@ -10,6 +14,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs h
 )
 
 from moldau.console.cluster.state import Place
+
+K = TypeVar("K")
 
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # it has no types
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # it has no types
@@ -24,6 +30,21 @@ def offsets_at(
     wanted = {TopicPartition(*place): spec for place in places}
     asked = admin.list_offsets(wanted, isolation_level=level, request_timeout=timeout_s) if wanted else {}
     return {(place.topic, place.partition): told(future.result(timeout_s + 1)) for place, future in asked.items()}
+
+
+def gathered(asked: Mapping[K, "Future[Any]"], timeout_s: float) -> tuple[dict[K, int], dict[K, KafkaError]]:
+    """Offsets, and the errors of those that were refused or not told in time."""
+    answers: dict[K, int] = {}
+    refused: dict[K, KafkaError] = {}
+    deadline = time.monotonic() + timeout_s
+    for name, future in asked.items():
+        try:
+            answers[name] = told(future.result(max(0.0, deadline - time.monotonic())))
+        except KafkaException as error:
+            refused[name] = error.args[0]
+        except NotInTime:
+            refused[name] = KafkaError(KafkaError._TIMED_OUT)
+    return answers, refused
 
 
 def told(answer: ListOffsetsResultInfo) -> int:

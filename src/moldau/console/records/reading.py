@@ -1,18 +1,28 @@
 """Reading a bounded part of a topic, with plain fetches: no group is made, nothing is committed.
 
 The law: a scan ends after so many matches, records, bytes or seconds, whichever is first, and says how far it came, so
-that the next one goes on there. It runs in a thread; who no longer listens stops it.
+that the next one goes on there. It runs in a thread; who no longer listens stops it. A partition whose leader does not
+answer is left out, and said to be: the others are read.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_END,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
+from moldau.cli.common import describe
 from moldau.client.message_headers import read_headers
 from moldau.console.cluster.clients import REQUEST_S, Clients
-from moldau.console.cluster.offset_specs import EARLIEST, LATEST, offsets_at
+from moldau.console.cluster.offset_specs import EARLIEST, LATEST, gathered
 from moldau.console.failures import ConsoleError
 from moldau.console.records.decoding import Decoded, Decoder
 from moldau.console.records.filters import Subject, Test
@@ -65,6 +75,8 @@ class Progress:
     is_over: bool = False
     """Whether everything up to the ends was read."""
     begun: dict[int, int] = field(default_factory=dict)
+    unread: dict[int, str] = field(default_factory=dict)
+    """Partitions that are left out, and why."""
 
     @property
     def share(self) -> float:
@@ -91,11 +103,17 @@ class Query:
     is_committed: bool = True
     """Whether records of open and aborted transactions are left out."""
     is_filtered: bool = False
+    key: str | None = None
+    """The key that records have, as bytes or as a page shows it; None: any."""
 
     @property
     def is_newest(self) -> bool:
         """Whether the newest records are asked for, in whichever partitions they are."""
         return self.start == END and not self.positions and not self.is_filtered
+
+    def takes(self, found: Found) -> bool:
+        """Whether a record is one that is asked for."""
+        return (self.key is None or _has_key(found, self.key)) and self.test(subject_of(found))
 
 
 class Scan:
@@ -124,6 +142,7 @@ class Scan:
 
     def _read(self, consumer: Consumer) -> Iterator[Found | None]:
         self._place(consumer)
+        yield None  # from here on `progress` says what is read, also where there is nothing
         progress = self.progress
         deadline = time.monotonic() + self._bounds.seconds
         is_tail = self._query.start == TAIL
@@ -165,27 +184,43 @@ class Scan:
         progress.records += 1
         progress.bytes += len(message.value() or b"") + len(message.key() or b"")
         found = found_in(message, self._decoder, self._query.wanted)
-        if not self._query.test(subject_of(found)):
+        if not self._query.takes(found):
             return None
         progress.matches += 1
         return found
 
     def _place(self, consumer: Consumer) -> None:
         """Go to where the question begins."""
-        query, admin = self._query, self._clients.admin
-        places = [(query.topic, each) for each in query.partitions]
-        lows = offsets_at(admin, places, EARLIEST, REQUEST_S)
-        highs = offsets_at(admin, places, LATEST, REQUEST_S, is_committed=query.is_committed)
-        starts = {number: offset for (_, number), offset in lows.items()}
-        ends = {number: offset for (_, number), offset in highs.items()}
-        begin = {each: self._begin(each, starts, ends) for each in query.partitions}
+        query = self._query
+        starts, ends, unread = self._bounds_of_partitions()
+        begin = {each: self._begin(each, starts, ends) for each in ends}
         if query.start == TIME and not query.positions:
-            asked = [TopicPartition(query.topic, each, query.time_ms) for each in query.partitions]
+            asked = [TopicPartition(query.topic, each, query.time_ms) for each in ends]
             for place in consumer.offsets_for_times(asked, timeout=REQUEST_S):
                 is_past = place.offset in (OFFSET_END, -1)
                 begin[place.partition] = ends[place.partition] if is_past else place.offset
-        self.progress = Progress(begin, ends, begun=dict(begin))
-        consumer.assign([TopicPartition(query.topic, each, begin[each]) for each in query.partitions])
+        self.progress = Progress(begin, ends, begun=dict(begin), unread=unread)
+        consumer.assign([TopicPartition(query.topic, each, begin[each]) for each in ends])
+
+    def _bounds_of_partitions(self) -> tuple[dict[int, int], dict[int, int], dict[int, str]]:
+        """Starts and ends of the partitions whose leaders answer, and why others do not. Raises KafkaException where
+        none does."""
+        query, admin = self._query, self._clients.admin
+        level = IsolationLevel.READ_COMMITTED if query.is_committed else IsolationLevel.READ_UNCOMMITTED
+        places = [TopicPartition(query.topic, each) for each in query.partitions]
+        # both at once: one that is silent takes all the time that it has
+        lows = admin.list_offsets(dict.fromkeys(places, EARLIEST), request_timeout=REQUEST_S)
+        highs = admin.list_offsets(dict.fromkeys(places, LATEST), isolation_level=level, request_timeout=REQUEST_S)
+        starts, without_start = gathered(lows, REQUEST_S + 1)
+        ends, without_end = gathered(highs, REQUEST_S + 1)
+        refused = {place.partition: error for place, error in (*without_start.items(), *without_end.items())}
+        if refused and len(refused) == len(places):
+            raise KafkaException(next(iter(refused.values())))
+        return (
+            {place.partition: offset for place, offset in starts.items() if place.partition not in refused},
+            {place.partition: offset for place, offset in ends.items() if place.partition not in refused},
+            {partition: describe(error) for partition, error in sorted(refused.items())},
+        )
 
     def _begin(self, partition: int, starts: Mapping[int, int], ends: Mapping[int, int]) -> int:
         query, low, high = self._query, starts[partition], ends[partition]
@@ -196,7 +231,7 @@ class Scan:
         if query.start == OFFSET:
             return min(max(low, query.offset), high)
         if query.is_newest:  # each partition may have all of them, or one of very many
-            each = self._bounds.matches // len(query.partitions)
+            each = self._bounds.matches // len(ends)
             return max(low, high - max(1, each))
         return low
 
@@ -229,6 +264,10 @@ def subject_of(found: Found) -> Subject:
         found.timestamp_ms,
         found.value.size,
     )
+
+
+def _has_key(found: Found, key: str) -> bool:
+    return found.raw_key == key.encode() or key in (found.key.parsed, found.key.shown(in_line=True)["text"])
 
 
 def one(clients: Clients, topic: str, partition: int, offset: int) -> Message:

@@ -18,7 +18,8 @@ from moldau.client.message_headers import NO_UTF8
 from moldau.console.failures import ConsoleError
 from moldau.console.records import filters, reading
 from moldau.console.records.decoding import CUT_AT, FORMATS, WHOLE_MAX, Decoder
-from moldau.console.records.reading import Bounds, Found, Query, Scan
+from moldau.console.records.reading import Bounds, Found, Progress, Query, Scan
+from moldau.console.records.room import Room
 from moldau.console.records.writing import REPLAYED_MAX, Draft, copy_of, write
 from moldau.console.web.console import Console, checked_form, console_of, text, visitor_of, whole
 from moldau.console.web.topics import found_topic, topic_path
@@ -29,12 +30,11 @@ NEWEST_READ_MAX = 600
 """Records that are read to find the newest of all partitions; with more partitions one of each."""
 FILTER_BOUNDS = Bounds(matches=30, seconds=5.0)
 EVENT_BOUNDS = Bounds(matches=100_000, records=10_000_000, bytes=2 << 30, seconds=600.0)
-DOWNLOAD_BOUNDS = Bounds(matches=100_000, records=1_000_000, bytes=512 << 20, seconds=120.0)
+DOWNLOAD_BOUNDS = Bounds(matches=100_000, records=1_000_000, bytes=512 << 20, seconds=600.0)
 HEADERS_SHOWN_MAX = 30
 HEADER_CUT = 300
 UNREADABLE = f"its headers cannot be read: {NO_UTF8}"
 STREAMS_MAX = 8
-WAITING_MAX = 1000
 SAY_EVERY_S = 0.5
 _streams = threading.BoundedSemaphore(STREAMS_MAX)
 
@@ -55,14 +55,10 @@ def _query(request: Request, partitions: int) -> Query:
     only, place = asked.get("partition", "").strip(), asked.get("at", "").strip()
     chosen = (whole(only, "the partition", 0, partitions - 1),) if only else tuple(range(partitions))
     words, key = asked.get("filter", ""), asked.get("key", "")
-    test = filters.compiled(words)
-    if key:
-        by_filter = test
-        test = lambda subject: _key_text(subject) == key and by_filter(subject)  # noqa: E731
     return Query(
         request.path_params["topic"],
         chosen,
-        test,
+        filters.compiled(words),
         start,
         whole(place, "the offset") if start == reading.OFFSET and place else 0,
         time_ms(place) if start == reading.TIME else 0,
@@ -70,11 +66,8 @@ def _query(request: Request, partitions: int) -> Query:
         wanted,
         asked.get("uncommitted") != "1",
         bool(words.strip() or key),
+        key or None,
     )
-
-
-def _key_text(subject: filters.Subject) -> str:
-    return subject.key if isinstance(subject.key, str) else json.dumps(subject.key)
 
 
 def time_ms(words: str) -> int:
@@ -114,7 +107,6 @@ async def records(request: Request) -> Response:
     shown = found[: PAGE_BOUNDS.matches]
     kept = {name: value for name, value in request.query_params.items() if name not in ("positions", "note", "format")}
     more = not is_tail and not newest_first and not progress.is_over
-    positions = ",".join(f"{partition}:{offset}" for partition, offset in sorted(progress.positions.items()))
     data = {
         "title": f"Records of {topic.name}",
         "topic": topic.name,
@@ -123,7 +115,8 @@ async def records(request: Request) -> Response:
         "is_tail": is_tail,
         "scanned": len(shown) if newest_first else progress.records,
         "scanned_bytes": progress.bytes,
-        "next": urlencode({**kept, "positions": positions}) if more else None,
+        "unread": _unread(progress),
+        "next": urlencode({**kept, "positions": _at(progress)}) if more else None,
         "search": urlencode({**kept, "stream": "1"}) if more and query.is_filtered else None,
         "download": urlencode(kept),
         "events": f"{topic_path(topic.name)}/events?{urlencode(kept)}",
@@ -131,6 +124,14 @@ async def records(request: Request) -> Response:
         "formats": list(FORMATS),
     }
     return console.page(request, "records.html", data)
+
+
+def _unread(progress: Progress) -> list[dict[str, Any]]:
+    """Partitions that were left out, by the reason."""
+    reasons: dict[str, list[int]] = {}
+    for partition, why in progress.unread.items():
+        reasons.setdefault(why, []).append(partition)
+    return [{"why": why, "partitions": partitions} for why, partitions in reasons.items()]
 
 
 def _shown(topic: str, found: Found, at_most: int = CUT_AT, in_line: bool = True) -> dict[str, Any]:
@@ -195,15 +196,14 @@ async def _stream(console: Console, query: Query, bounds: Bounds) -> AsyncIterat
         raise ConsoleError(f"{STREAMS_MAX} streams are open: close one", 429)
     loop, stopped = asyncio.get_running_loop(), threading.Event()
     queue: asyncio.Queue[Found | BaseException | None] = asyncio.Queue()
-    room = threading.Semaphore(WAITING_MAX)
+    room = Room()
     scan = Scan(console.clients, decoder_of(console), query, bounds, stopped.is_set)
 
     def read() -> None:
         outcome: BaseException | None = None
         try:
             for each in scan:
-                while not room.acquire(timeout=0.2) and not stopped.is_set():
-                    continue
+                room.enter(_size(each), stopped.is_set)
                 loop.call_soon_threadsafe(queue.put_nowait, each)
         except Exception as error:  # told to the one who reads the stream
             outcome = error
@@ -220,10 +220,14 @@ async def _stream(console: Console, query: Query, bounds: Bounds) -> AsyncIterat
                 return
             if isinstance(each, BaseException):
                 raise ConsoleError(str(each), 409) from each
-            room.release()
+            room.leave(_size(each))
             yield each, scan
     finally:
         stopped.set()
+
+
+def _size(found: Found | None) -> int:
+    return 0 if found is None else len(found.raw_key or b"") + len(found.raw_value or b"")
 
 
 async def events(request: Request) -> Response:
@@ -254,6 +258,8 @@ async def events(request: Request) -> Response:
 def _said(scan: Scan, is_tail: bool, is_over: bool = False) -> dict[str, Any]:
     progress = scan.progress
     words = f"{progress.matches:,} of {progress.records:,} records match"
+    if progress.unread:
+        words += f"; {counted(len(progress.unread), 'partition does', 'partitions do')} not answer"
     if is_tail:
         end = "it has ended: load the page to follow again" if is_over else "following the end"
         return {"words": f"{words}; {end}", "share": None}
@@ -265,7 +271,7 @@ def _event(name: str, data: dict[str, Any]) -> str:
 
 
 async def download(request: Request) -> Response:
-    """Serve records as lines of JSON; bytes that are no text are in base64."""
+    """Serve records as lines of JSON; bytes that are no text are in base64. A last line says what is missing."""
     console = console_of(request)
     topic = found_topic(console.sampler.snapshot, request.path_params["topic"])
     query = _query(request, len(topic.partitions))
@@ -273,17 +279,41 @@ async def download(request: Request) -> Response:
         raise ConsoleError("a live tail has no end: choose another beginning")
 
     stream = _stream(console, query, DOWNLOAD_BOUNDS)
-    begun = await anext(stream, None)  # what refuses the download does so now, while a page can still say it
+    found, scan = await anext(stream)  # what refuses the download does so now, while a page can still say it
 
     async def lines() -> AsyncIterator[str]:
-        if begun is not None and begun[0] is not None:
-            yield json.dumps(_line(topic.name, begun[0])) + "\n"
-        async for found, _ in stream:
-            if found is not None:
-                yield json.dumps(_line(topic.name, found)) + "\n"
+        problem = ""
+        if found is not None:
+            yield json.dumps(_line(topic.name, found)) + "\n"
+        try:
+            async for each, _ in stream:
+                if each is not None:
+                    yield json.dumps(_line(topic.name, each)) + "\n"
+        except ConsoleError as error:  # its status is sent: this is the only place left to say it
+            problem = str(error)
+        missing = _missing(request, scan.progress, problem)
+        if missing is not None:
+            yield json.dumps(missing) + "\n"
 
     headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(topic.name)}.ndjson"}
     return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
+
+
+def _missing(request: Request, progress: Progress, problem: str) -> dict[str, Any] | None:
+    """The last line of a download that is not whole, with the address at which it goes on."""
+    if progress.is_over and not progress.unread:
+        return None
+    why = problem or (f"cut after {counted(progress.records, 'record')}" if not progress.is_over else "")
+    asked = {**request.query_params, "positions": _at(progress)}
+    return {
+        "problem": why or "partitions were not read",
+        "unread": _unread(progress),
+        "next": None if progress.is_over else f"{request.url.path}?{urlencode(asked)}",
+    }
+
+
+def _at(progress: Progress) -> str:
+    return ",".join(f"{partition}:{offset}" for partition, offset in sorted(progress.positions.items()))
 
 
 def _line(topic: str, found: Found) -> dict[str, Any]:
