@@ -1,21 +1,23 @@
 """A console whose cluster goes away, comes back, or was never there; and options that are mistyped."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaException, Producer
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo  # type: ignore[attr-defined]  # its stubs hide it
 
+from moldau.cli.failures import ToolError
 from moldau.console.cluster import collect
 from moldau.console.cluster.groups import GroupFacts, Groups
 from moldau.console.cluster.history import Series
 from moldau.console.cluster.offset_specs import told
 from moldau.console.records import letters, reading
-from moldau.console.web import topics
+from moldau.console.web import topics, transactions
 from moldau.console.web.groups import catch_up
-from moldau.testing import broker
+from moldau.testing import broker, cluster
 from moldau.testing.brokers import BrokerInThread
 from moldau.testing.ports import HOST, free_ports
 from moldau.testing.proxy import Links
@@ -97,6 +99,74 @@ def test_a_broker_that_is_silent_has_no_empty_topics(tmp_path: Path, monkeypatch
         assert console.json("/letters")["unread"] == 0
         assert "No topic has dead letters" in console.page("/letters")
     links.close()
+
+
+def commit(kafka: BrokerInThread, group: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+    producer.produce(topic, b"value")
+    assert producer.flush(20) == 0
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group, "log_level": 0})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+    consumer.close()
+
+
+def test_a_named_broker_that_hangs_hides_nothing_that_others_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka knows the others by then; raw requests ask them, too."""
+    monkeypatch.setattr(collect, "ASK_S", 1.0)
+    links = Links()
+    named = f"{HOST}:{links.open('broker', source='console')}"
+    with broker() as kafka:
+        links.point("broker", int(kafka.bootstrap.rpartition(":")[2]))
+        commit(kafka, "readers", "kept")
+        with asking(named, tmp_path) as console:
+            links.cut("console", "broker")
+            console.look()
+            assert console.json("/")["problems"] == []
+            assert [row["id"] for row in console.json("/groups")["rows"]] == ["readers"]
+    links.close()
+
+
+def test_while_a_broker_is_away_the_others_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leaders of two partitions of six do not answer."""
+    monkeypatch.setattr(reading, "REQUEST_S", 1.0)
+    with cluster(3, properties={"num.partitions": "6"}) as kafka, asking(kafka.bootstrap, tmp_path) as console:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+        console.post("/topics", {"name": "kept", "partitions": "6", "replicas": "1"})
+        for number in range(6):
+            producer.produce("kept", str(number), partition=number)
+        assert producer.flush(20) == 0
+        leaders = {each["id"]: each["leader"] for each in console.json("/topics/kept")["partitions"]}
+        lost = [number for number, leader in leaders.items() if leader == 3]
+        assert len(lost) == 2
+        kafka.kill(3)
+        told = console.json("/topics/kept/records")
+        assert sorted(each["partition"] for each in told["records"]) == sorted({*leaders} - {*lost})
+        assert [each["partitions"] for each in told["unread"]] == [lost]
+        assert f"Without partitions {lost[0]}, {lost[1]}:" in console.page("/topics/kept/records")
+        told = console.json(f"/topics/kept/records?partition={lost[0]}", 409)
+        assert told["error"]
+        *lines, last = map(json.loads, console.client.get("/topics/kept/download?from=beginning").text.splitlines())
+        assert len(lines) == 4
+        assert last["unread"][0]["partitions"] == lost
+        assert "2 partitions do not answer" in console.client.get("/topics/kept/events?stream=1").text
+
+
+def test_transactions_of_a_broker_that_is_away_hide_no_others(
+    kafka: BrokerInThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object) -> None:
+        raise ToolError("the broker at kafka-3:9092 does not answer")
+
+    with asking(kafka.bootstrap, tmp_path) as console:
+        assert console.json("/transactions")["complaints"] == []
+        monkeypatch.setattr(transactions, "transactions_of", silent)
+        (told,) = console.json("/transactions")["complaints"]
+        assert "kafka-3:9092 does not answer" in told
+        page = console.page("/transactions")
+        assert "kafka-3:9092 does not answer" in page
+        assert "Nobody waits" not in page
 
 
 def test_an_offset_that_was_not_told_is_none() -> None:

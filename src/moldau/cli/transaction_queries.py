@@ -91,11 +91,12 @@ class Marker(NamedTuple):
 
 def list_transactions(cluster: WireCluster, filters: Filters = EVERYTHING) -> list[Listed]:
     """Transactional ids of all coordinators, by name."""
-    asked = (partial(_listed, cluster, broker, filters) for broker in cluster.brokers())
+    asked = (partial(transactions_of, cluster, broker, filters) for broker in cluster.brokers())
     return sorted(each for ask in asked for each in patiently(ask))
 
 
-def _listed(cluster: WireCluster, broker: int, filters: Filters) -> list[Listed]:
+def transactions_of(cluster: WireCluster, broker: int, filters: Filters) -> list[Listed]:
+    """Transactional ids of one coordinator. Raises Refused where it says none, even if that may pass."""
     connection = cluster.broker(broker)
     _check_filters(connection, filters)
     request = ListTransactionsRequest(
@@ -147,22 +148,33 @@ def terminate(cluster: WireCluster, transactional_id: str) -> None:
 
 
 def _described(cluster: WireCluster, transactional_id: str) -> Transaction:
-    coordinator = _coordinator(cluster, transactional_id)
-    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+    (told,) = described_by(cluster, _coordinator(cluster, transactional_id), [transactional_id])
+    if isinstance(told, Refused):
+        raise told
+    return told
+
+
+def described_by(
+    cluster: WireCluster, coordinator: int, transactional_ids: Sequence[str]
+) -> list[Transaction | Refused]:
+    """Transactions of these ids, as one coordinator knows them; or why it does not say."""
+    request = DescribeTransactionsRequest(transactional_ids=list(transactional_ids))
     answer = cluster.broker(coordinator).request(request, DescribeTransactionsResponse)
-    state = answer.transaction_states[0]
-    if state.error_code != ErrorCode.NONE:
-        raise Refused(f"transactional id {transactional_id!r} is not described", state.error_code)
-    return Transaction(
-        transactional_id,
-        coordinator,
-        state.producer_id,
-        state.producer_epoch,
-        state.transaction_state,
-        state.transaction_timeout_ms,
-        state.transaction_start_time_ms,
-        tuple(sorted((each.topic, index) for each in state.topics for index in each.partitions)),
-    )
+    return [
+        Transaction(
+            state.transactional_id,
+            coordinator,
+            state.producer_id,
+            state.producer_epoch,
+            state.transaction_state,
+            state.transaction_timeout_ms,
+            state.transaction_start_time_ms,
+            tuple(sorted((each.topic, index) for each in state.topics for index in each.partitions)),
+        )
+        if state.error_code == ErrorCode.NONE
+        else Refused(f"transactional id {state.transactional_id!r} is not described", state.error_code)
+        for state in answer.transaction_states
+    ]
 
 
 def _coordinator(cluster: WireCluster, transactional_id: str) -> int:

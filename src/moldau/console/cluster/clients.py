@@ -48,6 +48,8 @@ class Clients:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._threads = ThreadPoolExecutor(THREADS_MAX, "console")
+        self.known_brokers: tuple[str, ...] = ()
+        """Addresses that the cluster has named: raw requests find it there, when the brokers of `bootstrap` hang."""
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -69,7 +71,8 @@ class Clients:
 
     def wire(self, timeout_s: float = REQUEST_S) -> WireCluster:
         """Raw requests, for what librdkafka does not know. Raises ToolError for SASL mechanisms that these do not."""
-        return WireCluster(self.settings.bootstrap, timeout_s, self.settings.security)
+        places = dict.fromkeys((*self.settings.bootstrap.split(","), *self.known_brokers))
+        return WireCluster(",".join(places), timeout_s, self.settings.security)
 
     def _config(self, more: Mapping[str, Any]) -> dict[str, Any]:
         return {**QUIET, **self.settings.properties, "client.id": CLIENT_ID, **more}

@@ -66,6 +66,7 @@ class Collector:
         self._complaints = []
         metadata = self._clients.admin.list_topics(timeout=ASK_S)
         brokers = {each.id: BrokerState(each.id, str(each.host), each.port) for each in metadata.brokers.values()}
+        self._clients.known_brokers = tuple(each.address for each in brokers.values())
         places = [
             (name, number)
             for name, topic in metadata.topics.items()

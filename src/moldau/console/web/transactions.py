@@ -1,4 +1,7 @@
-"""Transactions: which are open, since when, whom they hold up; and ending one."""
+"""Transactions: which are open, since when, whom they hold up; and ending one.
+
+What a broker that is away would tell is missing and said to be: its transactions, or who holds up its partitions.
+"""
 
 import time
 from typing import Any
@@ -6,31 +9,71 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from moldau.cli.transaction_queries import IS_OPEN, Filters, describe_transaction, list_transactions, producers_on
-from moldau.console.cluster.clients import REQUEST_S, Clients
+from moldau.cli.failures import ToolError
+from moldau.cli.transaction_queries import (
+    IS_OPEN,
+    Filters,
+    Transaction,
+    described_by,
+    producers_on,
+    terminate,
+    transactions_of,
+)
+from moldau.cli.wire import WireCluster
+from moldau.console.cluster.clients import Clients
 from moldau.console.cluster.state import Place, Snapshot
 from moldau.console.failures import ConsoleError
 from moldau.console.web.console import checked_form, console_of, text
 
 SHOWN_MAX = 100
 BLOCKED_MAX = 200
+ASK_S = 3.0
+"""Time that a broker has for an answer: there may be three questions to one that is away."""
 
 
 async def transactions(request: Request) -> Response:
     """Serve `/transactions`."""
     console = console_of(request)
     snapshot = console.sampler.snapshot
-    open_, blocked = await console.clients.run(lambda: _looked_at(console.clients, snapshot))
-    data = {"title": "Transactions", "open": open_, "blocked": blocked, "shown_max": SHOWN_MAX}
+    look = await console.clients.run(lambda: _Look(console.clients, snapshot))
+    data = {
+        "title": "Transactions",
+        "open": look.open,
+        "blocked": look.blocked,
+        "complaints": look.complaints,
+        "shown_max": SHOWN_MAX,
+    }
     return console.page(request, "transactions.html", data)
 
 
-def _looked_at(clients: Clients, snapshot: Snapshot) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    now_ms = int(time.time() * 1000)
-    with clients.wire() as wire:
-        listed = list_transactions(wire, Filters(states=IS_OPEN))[:SHOWN_MAX]
-        found = [describe_transaction(wire, each.transactional_id) for each in listed]
-        by_producer = {each.producer_id: each.transactional_id for each in found}
+class _Look:
+    """Transactions and those who wait for them, as far as brokers answer. Raises ToolError where none does."""
+
+    def __init__(self, clients: Clients, snapshot: Snapshot) -> None:
+        self.complaints: list[str] = []
+        with clients.wire(ASK_S) as wire:
+            found = self._found(wire)
+            self.blocked = self._blocked(wire, snapshot, {each.producer_id: each.transactional_id for each in found})
+        now_ms = int(time.time() * 1000)
+        rows = [_row(each, now_ms) for each in found if each.state in IS_OPEN]
+        self.open = sorted(rows, key=lambda row: -(row["age_s"] or 0))
+
+    def _found(self, wire: WireCluster) -> list[Transaction]:
+        found: list[Transaction] = []
+        for broker in wire.brokers():
+            try:
+                names = [each.transactional_id for each in transactions_of(wire, broker, Filters(states=IS_OPEN))]
+                told = described_by(wire, broker, names[: SHOWN_MAX - len(found)]) if names else []
+            except ToolError as error:
+                self.complaints.append(f"transactions of broker {broker} were not read: {error}")
+                continue
+            found += [each for each in told if isinstance(each, Transaction)]  # another one has just ended
+            if len(found) >= SHOWN_MAX:
+                break
+        return found
+
+    def _blocked(self, wire: WireCluster, snapshot: Snapshot, names: dict[int, str]) -> list[dict[str, Any]]:
+        """Partitions whose readers wait, with the producer that began first."""
         waiting: dict[int, list[Place]] = {}
         for topic in snapshot.topics.values():
             for each in topic.partitions:
@@ -38,38 +81,43 @@ def _looked_at(clients: Clients, snapshot: Snapshot) -> tuple[list[dict[str, Any
                     waiting.setdefault(each.leader, []).append((topic.name, each.id))
         blocked = []
         for leader, places in waiting.items():
-            for place, producers in producers_on(wire, leader, places[:BLOCKED_MAX]).items():
+            try:
+                told = producers_on(wire, leader, places[:BLOCKED_MAX])
+            except ToolError as error:
+                self.complaints.append(f"who holds up partitions of broker {leader} was not read: {error}")
+                continue
+            for (name, index), producers in told.items():
                 if not isinstance(producers, list):
                     continue
                 opened = [each for each in producers if each.current_txn_start_offset >= 0]
                 first = min(opened, key=lambda each: each.current_txn_start_offset, default=None)
                 if first is not None:
-                    partition = next(each for each in snapshot.topics[place[0]].partitions if each.id == place[1])
                     blocked.append(
                         {
-                            "topic": place[0],
-                            "partition": place[1],
-                            "offsets": partition.blocked,
+                            "topic": name,
+                            "partition": index,
+                            "offsets": next(
+                                each.blocked for each in snapshot.topics[name].partitions if each.id == index
+                            ),
                             "producer_id": first.producer_id,
-                            "transactional_id": by_producer.get(first.producer_id),
-                            "groups": list(snapshot.readers.get(place[0], ())[:5]),
+                            "transactional_id": names.get(first.producer_id),
+                            "groups": list(snapshot.readers.get(name, ())[:5]),
                         }
                     )
-    rows = [
-        {
-            "transactional_id": each.transactional_id,
-            "producer_id": each.producer_id,
-            "state": each.state,
-            "age_s": None if each.start_ms < 0 else max(0, now_ms - each.start_ms) / 1000,
-            "timeout_s": each.timeout_ms / 1000,
-            "coordinator": each.coordinator,
-            "partitions": [f"{topic}-{number}" for topic, number in each.partitions[:10]],
-            "partition_count": len(each.partitions),
-        }
-        for each in found
-        if each.state in IS_OPEN
-    ]
-    return sorted(rows, key=lambda row: -(row["age_s"] or 0)), blocked
+        return blocked
+
+
+def _row(transaction: Transaction, now_ms: int) -> dict[str, Any]:
+    return {
+        "transactional_id": transaction.transactional_id,
+        "producer_id": transaction.producer_id,
+        "state": transaction.state,
+        "age_s": None if transaction.start_ms < 0 else max(0, now_ms - transaction.start_ms) / 1000,
+        "timeout_s": transaction.timeout_ms / 1000,
+        "coordinator": transaction.coordinator,
+        "partitions": [f"{topic}-{number}" for topic, number in transaction.partitions[:10]],
+        "partition_count": len(transaction.partitions),
+    }
 
 
 async def abort(request: Request) -> Response:
@@ -81,7 +129,8 @@ async def abort(request: Request) -> Response:
         raise ConsoleError("nothing was aborted: type the transactional id to abort its transaction")
 
     def work() -> None:
-        console.clients.transactional_producer(name).init_transactions(REQUEST_S)
+        with console.clients.wire() as wire:
+            terminate(wire, name)
 
     async def aborted() -> str:
         await console.clients.run(work)
