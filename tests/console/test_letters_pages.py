@@ -215,5 +215,6 @@ def test_a_transaction_that_blocks_readers_is_shown_and_aborted(kafka: BrokerInT
     assert [(each["topic"], each["transactional_id"]) for each in told["blocked"]] == [("orders", "slow")]
     assert any("transaction" in each["what"] for each in console.json("/")["problems"])
     console.post("/transactions/abort", {"transactional_id": "slow", "typed": "slo"}, 400)
+    console.post("/transactions/abort", {"transactional_id": "nobody", "typed": "nobody"}, 409)
     console.post("/transactions/abort", {"transactional_id": "slow", "typed": "slow"})
     assert console.json("/transactions")["open"] == []

@@ -220,6 +220,20 @@ def test_every_answer_has_a_strict_policy(console: Asking) -> None:
         assert "<script>" not in page
 
 
+def test_an_origin_that_is_none_is_another_site(console: Asking) -> None:
+    for origin in ("http://[", "null", "", "http://localhost.evil.example"):
+        answer = console.client.post("/topics", data={"csrf": console.token()}, headers={"Origin": origin})
+        assert answer.status_code == 403, origin
+
+
+def test_a_page_that_fails_is_told_so_under_the_same_policy(console: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console.console.sampler, "snapshot", None)
+    answer = console.client.get("/groups")
+    assert answer.status_code == 500
+    assert answer.text == "an error of the console: its log says more\n"
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+
+
 def test_a_form_that_is_too_large_is_refused(console: Asking) -> None:
     big = {"csrf": console.token(), "name": "x" * 5_000_000}
     assert console.client.post("/topics", data=big, headers={"Origin": ORIGIN}).status_code == 413

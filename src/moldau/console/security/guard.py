@@ -9,6 +9,7 @@ mode. Every answer says what browsers may do with it.
 
 import hmac
 import ipaddress
+import logging
 import secrets
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -22,6 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from moldau.console.security.sessions import Sessions
 from moldau.console.security.users import EDITOR, UserFile
 from moldau.console.settings import Settings, is_loopback
+
+log = logging.getLogger("moldau.console")
 
 COOKIE = "moldau_console"
 CSRF_FIELD = "csrf"
@@ -73,8 +76,15 @@ class Guard:
             return
         if scope["type"] != "http":  # there are no web sockets here
             return
-        refusal = self._refusal(HTTPConnection(scope), scope)
-        await (refusal or self._app)(scope, _limited(receive), _with_headers(send))
+        answer = _Answer(send)
+        try:
+            refusal = self._refusal(HTTPConnection(scope), scope)
+            await (refusal or self._app)(scope, _limited(receive), answer)
+        except Exception:
+            if answer.has_begun:
+                raise
+            log.exception("%s %r failed", scope["method"], scope["path"])
+            await PlainTextResponse("an error of the console: its log says more\n", 500)(scope, receive, answer)
 
     def _refusal(self, asked: HTTPConnection, scope: Scope) -> Response | None:
         headers = asked.headers
@@ -147,7 +157,14 @@ def _is_from_here(headers: Headers) -> bool:
     if site is not None and site != "same-origin":
         return False
     origin = headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == headers.get("host")
+    return origin is None or _place(origin) == headers.get("host")
+
+
+def _place(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _is_embedded(headers: Headers) -> bool:
@@ -187,12 +204,17 @@ def _limited(receive: Receive) -> Receive:
     return limited
 
 
-def _with_headers(send: Send) -> Send:
-    async def sending(message: Message) -> None:
+class _Answer:
+    """An answer on its way, with what browsers may do with it."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = False
+
+    async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            self.has_begun = True
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
-        await send(message)
-
-    return sending
+        await self._send(message)
