@@ -210,6 +210,35 @@ def test_hostile_records_are_shown_harmlessly(console: Asking) -> None:
     assert raw.headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.parametrize("body", [b'"' * 5000, "\u6c34".encode() * 5000, b"W" * 5000])
+def test_a_page_of_large_records_is_no_large_page(console: Asking, producer: Producer, body: bytes) -> None:
+    """A quotation mark takes five bytes in a page, and a record may have hundreds of headers."""
+    headers: list[tuple[str, str | bytes | None]] = [(f"h{number}", body[:600]) for number in range(60)]
+    for _ in range(30):
+        producer.produce("wordy", body, body[:900], 0, headers=headers)
+    assert producer.flush(20) == 0
+    console.look()
+    page = console.page("/topics/wordy/records?partition=0")
+    assert len(page.encode()) < 200_000
+    assert page.count("Show all 5.0 kB") + page.count("Show all 15.0 kB") == 30
+    assert "more headers" in page
+    (first, *_) = console.json("/topics/wordy/records?partition=0")["records"]
+    whole = console.json(first["link"])["record"]
+    assert len(whole["value"]["text"]) == 5000
+    assert (len(whole["headers"]), whole["headers_left"]) == (60, 0)
+
+
+def test_a_long_header_is_whole_on_the_page_of_its_record(console: Asking, producer: Producer) -> None:
+    trace = "Traceback:\n" + "  a line of a stack\n" * 200
+    producer.produce("failed", b"1", headers=[("exception", trace), ("short", "s")], partition=0)
+    assert producer.flush(20) == 0
+    console.look()
+    (told,) = console.json("/topics/failed/records")["records"]
+    assert told["headers"][0][1].endswith("…")
+    assert len(told["headers"][0][1]) == 300
+    assert console.json(told["link"])["record"]["headers"] == [["exception", trace], ["short", "s"]]
+
+
 def test_deep_values_are_shown_in_bounded_time_and_space(console: Asking, producer: Producer) -> None:
     """Each line of a value begins with as many blanks as it is deep: this megabyte would fill gigabytes."""
     wide = b"[" * 300 + b"1," * 400_000 + b"1" + b"]" * 300

@@ -56,7 +56,7 @@
     link.href = record.link; link.textContent = String(record.offset);
     cell(row, String(record.partition), "n", "partition"); cell(row, link, "n", "offset"); cell(row, record.time, "time");
     cell(row, block(record.key.text), "", "key"); const value = cell(row, block(record.value.text + (record.value.is_cut ? " …" : "")), "value");
-    const said = record.headers.map(([name, text]) => `${name}: ${text}`).concat(record.headers_problem || []);
+    const said = record.headers.map(([name, text]) => `${name}: ${text}`).concat(record.headers_left ? [`and ${record.headers_left} more`] : [], record.headers_problem || []);
     for (const words of said) { const made = document.createElement("div"); made.className = "headers"; made.textContent = words; value.append(made); }
     while (tail.tBodies[0].rows.length > ROWS_MAX) tail.tBodies[0].deleteRow(-1);
   }

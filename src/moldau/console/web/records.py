@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from confluent_kafka import Message
+from markupsafe import escape
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -31,8 +32,16 @@ NEWEST_READ_MAX = 600
 FILTER_BOUNDS = Bounds(matches=30, seconds=5.0)
 EVENT_BOUNDS = Bounds(matches=100_000, records=10_000_000, bytes=2 << 30, seconds=600.0)
 DOWNLOAD_BOUNDS = Bounds(matches=100_000, records=1_000_000, bytes=512 << 20, seconds=600.0)
+PAGE_TEXT_MAX = 120_000
+"""Bytes of keys, values and headers in a list: where there are more of them each is cut shorter."""
+CUT_AT_LEAST = 128
+CHARACTERS_OF_HEADER = 64
+"""One header is shown for so many characters that are shown of a value."""
 HEADERS_SHOWN_MAX = 30
 HEADER_CUT = 300
+HEADERS_WHOLE_MAX = 200
+HEADER_WHOLE_CUT = 8192
+"""Bounds of a record's own page: the header of a dead letter may have the trace of a stack."""
 UNREADABLE = f"its headers cannot be read: {NO_UTF8}"
 STREAMS_MAX = 8
 SAY_EVERY_S = 0.5
@@ -111,7 +120,7 @@ async def records(request: Request) -> Response:
         "title": f"Records of {topic.name}",
         "topic": topic.name,
         "partitions": len(topic.partitions),
-        "records": [_shown(topic.name, each) for each in shown],
+        "records": _rows(topic.name, shown),
         "is_tail": is_tail,
         "scanned": len(shown) if newest_first else progress.records,
         "scanned_bytes": progress.bytes,
@@ -134,7 +143,26 @@ def _unread(progress: Progress) -> list[dict[str, Any]]:
     return [{"why": why, "partitions": partitions} for why, partitions in reasons.items()]
 
 
+def _rows(topic: str, found: list[Found]) -> list[dict[str, Any]]:
+    """Rows of a list that fit into a page together."""
+    at_most = CUT_AT
+    while True:
+        rows = [_shown(topic, each, at_most) for each in found]
+        size = sum(map(_size_in_page, rows))
+        if size <= PAGE_TEXT_MAX or at_most <= CUT_AT_LEAST:
+            return rows
+        at_most = max(CUT_AT_LEAST, min(at_most // 2, at_most * PAGE_TEXT_MAX // size))
+
+
+def _size_in_page(row: dict[str, Any]) -> int:
+    texts = [row["key"]["text"], row["value"]["text"], *(text for header in row["headers"] for text in header)]
+    return sum(len(escape(text).encode()) for text in texts)
+
+
 def _shown(topic: str, found: Found, at_most: int = CUT_AT, in_line: bool = True) -> dict[str, Any]:
+    headers = found.headers or ()
+    count = min(at_most // CHARACTERS_OF_HEADER, HEADERS_SHOWN_MAX if in_line else HEADERS_WHOLE_MAX)
+    cut_at = min(at_most // 4, HEADER_CUT) if in_line else HEADER_WHOLE_CUT
     return {
         "partition": found.partition,
         "offset": found.offset,
@@ -142,15 +170,16 @@ def _shown(topic: str, found: Found, at_most: int = CUT_AT, in_line: bool = True
         "time": moment(found.timestamp_ms),
         "key": found.key.shown(at_most // 8, in_line),
         "value": found.value.shown(at_most, in_line),
-        "headers": [_header(name, data) for name, data in (found.headers or ())[:HEADERS_SHOWN_MAX]],
+        "headers": [_header(name, data, cut_at) for name, data in headers[:count]],
+        "headers_left": max(0, len(headers) - count),
         "headers_problem": UNREADABLE if found.headers is None else "",
         "link": f"{topic_path(topic)}/records/{found.partition}/{found.offset}",
     }
 
 
-def _header(name: str, data: bytes | None) -> list[str]:
-    shown = (data or b"")[: 4 * HEADER_CUT].decode(errors="backslashreplace")
-    return [visible(name[:HEADER_CUT]), visible(shown)[:HEADER_CUT]]
+def _header(name: str, data: bytes | None, cut_at: int) -> list[str]:
+    shown = visible((data or b"")[: 4 * cut_at].decode(errors="backslashreplace"))
+    return [visible(name[:cut_at]), shown if len(shown) <= cut_at else f"{shown[: cut_at - 1]}…"]
 
 
 async def _one(request: Request) -> Message:
