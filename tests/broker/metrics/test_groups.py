@@ -162,6 +162,22 @@ def test_groups_beyond_the_limit_are_left_out_and_counted(
     assert "kafka_consumergroup_lag" not in samples
 
 
+def test_groups_that_have_committed_nothing_have_the_same_limit(
+    observed: BrokerInThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client makes as many of them as it likes."""
+    consumer = Consumer({"bootstrap.servers": observed.bootstrap, "group.id": "without-commits"})
+    consumer.subscribe(["none"])
+    end = time.monotonic() + 20
+    while not consumer.assignment() and time.monotonic() < end:
+        consumer.poll(0.05)
+    monkeypatch.setattr(groups, "PARTITIONS_MAX", 0)
+    samples = scrape(observed)
+    consumer.close()
+    assert value(samples, "moldau_groups_left_out") == value(samples, "moldau_groups")
+    assert "kafka_consumergroup_members" not in samples
+
+
 def test_a_scrape_without_time_for_a_timestamp_says_so(
     observed: BrokerInThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:

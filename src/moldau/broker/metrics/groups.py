@@ -22,7 +22,7 @@ from moldau.protocol.errors import ApiError
 from moldau.replication.replica import Replica
 
 PARTITIONS_MAX: Final = 50_000
-"""Offsets of groups that a scrape tells; groups behind that are left out, and counted."""
+"""Offsets of groups that a scrape tells, and groups without any; those behind that are left out, and counted."""
 LOOK_UPS_S_MAX: Final = 0.05
 """Time of a scrape for reading timestamps from logs. What it does not reach waits for the next scrape."""
 
@@ -105,7 +105,7 @@ class _Scrape:
                 continue  # it went while others had their turn
             self.groups += 1
             committed = shard.offsets.committed(group_id)
-            self._partitions += len(committed)
+            self._partitions += max(1, len(committed))  # a group that has committed nothing has a line or two
             if self._partitions > PARTITIONS_MAX:
                 self.left_out += 1
                 yield
