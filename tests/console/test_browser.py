@@ -20,6 +20,7 @@ from moldau.console.security.users import READER, new_user, write_users
 from moldau.testing import broker, cluster
 from moldau.testing.brokers import BrokerInThread
 from moldau.testing.clusters import ClusterInThread
+from moldau.testing.ports import free_ports
 from tests.console.runs import PIPELINE, run_of
 
 pytestmark = pytest.mark.foreign
@@ -136,6 +137,26 @@ def test_create_a_topic_produce_tail_and_filter(page: Page, kafka: ClusterInThre
     page.get_by_role("button", name="Show").click()
     expect(page.locator(".records tbody tr")).to_have_count(1)
     expect(page.locator(".records tbody")).to_contain_text("anna")
+
+
+def test_a_tail_misses_nothing_while_its_console_restarts(page: Page, kafka: ClusterInThread, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    produce(kafka, "shop.parcels", "before")
+    process, where = start_console(kafka.bootstrap, tmp_path, "--port", str(port))
+    page.goto(f"{where}/topics/shop.parcels/records?from=tail")
+    expect(page.locator("#tail[data-state=open]")).to_be_visible()
+    rows = page.locator("#tail tbody tr")
+    produce(kafka, "shop.parcels", "one", "two")
+    expect(rows).to_have_count(2)
+    process.terminate()
+    assert process.wait(20) == 0
+    expect(page.locator("#tail-state")).to_have_text("The console does not answer; trying again.")
+    produce(kafka, "shop.parcels", "three")
+    process, _ = start_console(kafka.bootstrap, tmp_path, "--port", str(port))
+    expect(rows).to_have_count(3)
+    expect(rows.first).to_contain_text("three")
+    process.terminate()
+    assert process.wait(20) == 0
 
 
 def test_lag_grows_and_shrinks_before_the_eyes_and_offsets_are_reset(page: Page, kafka: ClusterInThread) -> None:

@@ -125,6 +125,16 @@ def test_a_live_tail_begins_at_the_end(console: Asking, monkeypatch: pytest.Monk
     assert "it has ended" in answer.text.split("event: done")[1]
 
 
+def test_a_tail_that_was_cut_goes_on_where_it_was(console: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "EVENT_BOUNDS", Bounds(seconds=0.5))
+    address = "/topics/visits/events?from=tail"
+    assert "id: 0:20,1:20\nevent: progress" in console.client.get(address).text
+    rest = console.client.get(address, headers={"Last-Event-ID": "0:18,1:20"}).text
+    told = [json.loads(line.removeprefix("data: ")) for line in rest.splitlines() if '"offset"' in line]
+    assert [(each["partition"], each["offset"]) for each in told] == [(0, 18), (0, 19)]
+    assert console.client.get(address, headers={"Last-Event-ID": "x"}).status_code == 400
+
+
 def test_a_download_has_a_line_for_each_record(console: Asking) -> None:
     answer = console.client.get("/topics/visits/download?from=beginning")
     assert answer.headers["content-disposition"].startswith("attachment")

@@ -62,9 +62,15 @@
   }
   if (tail) {
     const state = document.getElementById("tail-state"), bar = document.getElementById("tail-progress");
-    const waiting = [];
+    const waiting = [], newest = {};
     const source = new EventSource(tail.dataset.events);
-    source.addEventListener("record", (event) => { waiting.push(JSON.parse(event.data)); if (waiting.length > ROWS_MAX) waiting.shift(); });
+    source.addEventListener("record", (event) => {
+      const record = JSON.parse(event.data);
+      if (record.offset <= (newest[record.partition] ?? -1)) return; // it came before the connection was cut, too
+      newest[record.partition] = record.offset;
+      waiting.push(record);
+      if (waiting.length > ROWS_MAX) waiting.shift();
+    });
     source.addEventListener("progress", (event) => {
       const told = JSON.parse(event.data);
       state.textContent = told.words;
@@ -73,7 +79,7 @@
     });
     source.addEventListener("done", (event) => { source.close(); state.textContent = JSON.parse(event.data).words; announce(state.textContent); tail.dataset.state = "done"; });
     source.addEventListener("refused", (event) => { source.close(); state.textContent = JSON.parse(event.data).words; announce(state.textContent); });
-    source.addEventListener("error", () => { state.textContent = "The console does not answer; trying again."; });
+    source.addEventListener("error", () => { state.textContent = source.readyState === EventSource.CLOSED ? "The console refuses to go on: load the page again." : "The console does not answer; trying again."; });
     setInterval(() => { if (!isPaused) while (waiting.length) show(waiting.shift()); }, 200);
   }
   const all = document.getElementById("choose-all");

@@ -260,10 +260,16 @@ def _size(found: Found | None) -> int:
 
 
 async def events(request: Request) -> Response:
-    """Serve records as server-sent events: a live tail, or a search with its progress."""
+    """Serve records as server-sent events: a live tail, or a search with its progress.
+
+    Progress has the positions as its id: a browser whose connection was cut sends the last one, and misses nothing.
+    """
     console = console_of(request)
     topic = found_topic(console.sampler.snapshot, request.path_params["topic"])
     query = _query(request, len(topic.partitions))
+    seen = request.headers.get("last-event-id", "")
+    if seen:
+        query = replace(query, positions=_positions(seen, len(topic.partitions)))
 
     async def body() -> AsyncIterator[str]:
         said_at, is_tail = -SAY_EVERY_S, query.start == reading.TAIL
@@ -275,7 +281,7 @@ async def events(request: Request) -> Response:
                     yield _event("record", _shown(topic.name, found))
                 if clock() - said_at >= SAY_EVERY_S:
                     said_at = clock()
-                    yield _event("progress", _said(scan, is_tail))
+                    yield _event("progress", _said(scan, is_tail), _at(scan.progress))
             if scan is not None:
                 yield _event("done", _said(scan, is_tail, True))
         except ConsoleError as error:
@@ -295,8 +301,9 @@ def _said(scan: Scan, is_tail: bool, is_over: bool = False) -> dict[str, Any]:
     return {"words": f"{words}, {progress.share:.0%} read", "share": progress.share}
 
 
-def _event(name: str, data: dict[str, Any]) -> str:
-    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+def _event(name: str, data: dict[str, Any], id_: str = "") -> str:
+    told = f"id: {id_}\n" if id_ else ""
+    return f"{told}event: {name}\ndata: {json.dumps(data)}\n\n"
 
 
 async def download(request: Request) -> Response:
