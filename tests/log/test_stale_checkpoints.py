@@ -255,5 +255,6 @@ def test_a_topic_s_id_that_cannot_be_written_now_does_not_take_the_log_offline(d
     manager = disks.started()
     disks.files.fail_next_append(errno.ENOSPC)
     found = manager.get_or_create(A0, TOPIC_ID)
-    assert (found.failure, found.topic_id) == (None, None)
-    assert manager.get_or_create(A0, TOPIC_ID).topic_id == TOPIC_ID
+    assert (found.failure, found.topic_id, found.is_named) == (None, TOPIC_ID, False)
+    manager.get_or_create(A0, TOPIC_ID).sync()
+    assert crash(disks).get_or_create(A0, OTHER_ID).topic_id == TOPIC_ID
