@@ -14,7 +14,7 @@ from moldau.protocol.apis import find, request_type
 from moldau.protocol.messages.k00_produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from moldau.protocol.messages.k01_fetch import FetchPartition, FetchRequest, FetchTopic
 from moldau.protocol.messages.k02_list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from moldau.protocol.schema import RECORDS, STRING, UUID, Array, Field, Message, Primitive, Struct
+from moldau.protocol.schema import BYTES, RECORDS, STRING, UUID, Array, Field, Message, Primitive, Struct
 from moldau.records.batch import Record, build_batch
 from moldau.records.compression import Codec
 from moldau.records.legacy import build_message_set
@@ -28,6 +28,9 @@ TOPIC, DOOMED, COMPACTED, GROUP = "the-victim", "the-doomed", "compacted", "the-
 RECORDS_IN_A_BATCH = 100_000
 LOOK_UPS = 20
 PRODUCE, FETCH, LIST_OFFSETS, DELETE_TOPICS = 0, 1, 2, 20
+
+SHORT_TEXT_BYTES_MAX = (1 << 15) - 1
+LIST_PROPERTY = "leader.replication.throttled.replicas"
 
 KINDS = ("smallest", "distinct", "existing")
 
@@ -69,6 +72,15 @@ def frames(key: int, version: int, world: World, kinds: Sequence[str] = KINDS) -
     yield from _lies(key, version, message_type, world.frame_bytes)
 
 
+def long_texts(key: int, version: int, world: World) -> Iterator[Hostile]:
+    """In each field of its own a text, or bytes, as long as there is place for."""
+    message_type = request_type(key)
+    for path in _text_paths(message_type, version):
+        for title, character in (("letters", "x"), ("commas", ",")):
+            made = _Filling(key, version, world, "existing").with_text(message_type, path, character)
+            yield Hostile(key, version, f"{title} in {'.'.join(path)}", _frame(key, version, made))
+
+
 def harmless(key: int, version: int) -> Hostile:
     """An empty request."""
     return Hostile(key, version, "empty", _frame(key, version, request_type(key)()))
@@ -86,6 +98,17 @@ def _array_paths(struct_type: type[Struct], version: int) -> Iterator[tuple[str,
             element = row.wire.element
             if not isinstance(element, Primitive):
                 yield from ((name, *rest) for rest in _array_paths(element, version))
+
+
+def _text_paths(struct_type: type[Struct], version: int) -> Iterator[tuple[str, ...]]:
+    """Every text and every bytes at any depth, by the names of the fields that lead to it."""
+    for name, row in struct_type.__fields__.items():
+        wire = row.wire.element if isinstance(row.wire, Array) else row.wire
+        if row.is_in(version) and isinstance(wire, Primitive):
+            if wire in (STRING, BYTES):
+                yield (name,)
+        elif row.is_in(version) and isinstance(row.wire, Array) and not isinstance(wire, Primitive):
+            yield from ((name, *rest) for rest in _text_paths(wire, version))
 
 
 class _Filling:
@@ -107,6 +130,32 @@ class _Filling:
             count = min(count, codec.request_elements_max(self._world.frame_bytes) - len(path))
         made: Message = self._elements(message_type, path, count)
         return made
+
+    def with_text(self, struct_type: type[Any], path: tuple[str, ...], character: str) -> Any:
+        """A request with one element in each array, and a long text in one field."""
+        values = self._values(struct_type)
+        if "value" in struct_type.__fields__:
+            values["name"] = LIST_PROPERTY
+        for name, row in struct_type.__fields__.items():
+            if _is_array(row, self._version):
+                element, rest = row.wire.element, path[1:] if path[:1] == (name,) else ()
+                is_plain = isinstance(element, Primitive)
+                values[name] = [
+                    self._element(name, element, 0) if is_plain else self.with_text(element, rest, character)
+                ]
+        if len(path) == 1:
+            wire, is_array = struct_type.__fields__[path[0]].wire, isinstance(values.get(path[0]), list)
+            text = self._long(character, wire.element if is_array else wire)
+            values[path[0]] = [text] if is_array else text
+        return struct_type(**values)
+
+    def _long(self, character: str, wire: Primitive) -> str | bytes:
+        api = find(self._key)
+        is_flexible = api is not None and self._version >= api.flexible_from
+        size_max = self._world.frame_bytes - MARGIN_BYTES
+        if wire is BYTES:
+            return character.encode() * size_max
+        return character * (size_max if is_flexible else SHORT_TEXT_BYTES_MAX)
 
     def _elements(self, struct_type: type[Any], path: tuple[str, ...], count: int) -> Any:
         values = self._values(struct_type)

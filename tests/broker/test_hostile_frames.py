@@ -36,6 +36,7 @@ from tests.broker.hostile_frames import (
     World,
     frames,
     harmless,
+    long_texts,
     served,
     with_records,
 )
@@ -101,6 +102,7 @@ def selection(world: World) -> Iterator[Hostile]:
         versions = [version for each, version in served() if each == key]
         for version in versions if EVERYTHING else versions[-1:]:
             yield from frames(key, version, world, KINDS if EVERYTHING else ["distinct"])
+            yield from long_texts(key, version, world)
         if not EVERYTHING:
             yield from islice(frames(key, versions[0], world, ["existing"]), 1)
     yield from with_records()
