@@ -1,9 +1,11 @@
 """What a broker does when the image says that its role has changed."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
+from moldau.broker.log_maker import AT_ONCE_MAX
 from moldau.broker.roles import NotFollowed, Roles
 from moldau.cluster.image import NO_TOPIC_ID, BrokerInfo, ClusterImage, PartitionImage, TopicImage
 from moldau.core.ids import TopicPartition
@@ -18,6 +20,7 @@ from tests.handlers.conftest import BROKER_ID, World
 ME, OTHER, THIRD = int(BROKER_ID), 2, 3
 TOPIC_ID = bytes(range(16))
 EVENTS_0 = TopicPartition("events", 0)
+PATIENCE_S = 5.0
 
 
 class FakeFetchers:
@@ -226,6 +229,21 @@ def test_a_topic_without_an_id_that_was_made_anew_starts_empty(stage: Stage) -> 
     stage.produce(5)
     stage.show(state(ME, 0), topic_id=TOPIC_ID, version=0)
     assert stage.led().log.log_end_offset == 0
+
+
+def test_who_fails_to_take_up_one_late_partition_keeps_no_other_from_being_made(stage: Stage) -> None:
+    def fail(topic_partition: TopicPartition) -> None:
+        if topic_partition.partition == AT_ONCE_MAX:  # the first that has to wait
+            raise ValueError(topic_partition)
+
+    stage.roles._on_late = fail
+
+    async def make_many() -> None:
+        stage.show(*[state(ME, 0)] * 3 * AT_ONCE_MAX)
+        await asyncio.wait_for(stage.roles.made(), PATIENCE_S)
+
+    stage.world.run(make_many())
+    assert len(stage.world.services.logs) == 3 * AT_ONCE_MAX
 
 
 def test_a_partition_that_nobody_has_looked_at_yet_is_left_alone(stage: Stage) -> None:

@@ -221,7 +221,7 @@ class Roles:
         if topic is not None and index < len(topic.partitions):
             self._apart(topic_partition, partial(self._apply, topic, index, topic.partitions[index]))
         self._tell_offline(before)
-        self._on_late(topic_partition)
+        self._apart(topic_partition, partial(self._on_late, topic_partition))
 
     # Roles
 
