@@ -63,6 +63,18 @@ def test_gauges_are_replaced_and_sums_added_up(world: World, codec: int) -> None
     assert client.kept() == {"latency": 7.5, "records": 6.0}
 
 
+def test_a_client_that_slept_for_longer_than_it_is_kept_goes_on(world: World) -> None:
+    """A laptop was closed, and nobody else has pushed since."""
+    client = Pusher(world)
+    assert client.push(metrics(("records", SUM, 3))) == 0
+    world.clock.advance(4 * INTERVAL_MS)
+    assert client.push(metrics(("records", SUM, 4))) == 0
+    world.clock.advance(4 * INTERVAL_MS)
+    asked = GetTelemetrySubscriptionsRequest(client_instance_id=client.told.client_instance_id)
+    assert world.ask(asked).error_code == 0
+    assert client.kept() == {"records": 7.0}
+
+
 def test_labels_tell_figures_of_one_name_apart(world: World) -> None:
     client = Pusher(world)
     assert client.push(metrics(("lag", GAUGE, 1), label="a") + metrics(("lag", GAUGE, 2), label="b")) == 0

@@ -247,16 +247,16 @@ class Telemetry:
         return ApiError(code, words)
 
     def _instance(self, client: Client, wish: Wish | None, configs: Configs, now_ms: int) -> Instance:
-        """The client, known or new, with the subscription that it has now."""
+        """The client, known or new, with the subscription that it has now. One that comes back late is still known:
+        nobody has looked for its wish."""
+        instance = self._instances.pop(client.instance_id, None)
         self._forget(now_ms)
-        instance = self._instances.get(client.instance_id)
         if instance is None:
             instance = Instance(client, _subscription(client, _given(wish)), configs)
-            self._instances[client.instance_id] = instance
         elif instance.configs is not configs:
             instance.subscription, instance.configs = _subscription(client, _given(wish)), configs
         instance.client = client
-        self._instances.move_to_end(client.instance_id)
+        self._instances[client.instance_id] = instance
         while len(self._instances) > INSTANCES_MAX:
             self._forget_oldest()
         return instance
