@@ -7,6 +7,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from moldau.broker.metrics.traffic import FAMILIES, NAMES, TrafficMemory
 from moldau.testing import broker
 from moldau.testing.brokers import BrokerInThread
 from tests.broker.metrics.scraping import ANY_PORT, Samples, scrape, value
@@ -108,3 +109,11 @@ def test_the_loop_is_idle_or_busy_for_all_of_the_time(observed: BrokerInThread) 
     assert 0 <= idle <= 1
     assert value(samples, "moldau_loop_busy_ratio") == pytest.approx(1 - idle)
     assert value(samples, "moldau_loop_busy_seconds_total") > 0
+
+
+def test_one_topic_after_the_other_is_told() -> None:
+    """Those of all counters in one step held the loop for 170 ms where 10,000 topics had been written to."""
+    memory = TrafficMemory()
+    memory._of_topic = {f"topic-{number}": [number] * len(NAMES) for number in range(100)}
+    steps = memory._family(*FAMILIES[0])
+    assert sum(1 for _ in steps) >= 100

@@ -66,7 +66,10 @@ class TrafficMemory:
     def families(self, observed: Observed) -> Steps[list[Family]]:
         """All counters."""
         yield from self._add_up(observed)
-        families = [self._family(*row) for row in FAMILIES]
+        families: list[Family] = []
+        for row in FAMILIES:
+            family = yield from self._family(*row)
+            families.append(family)
         for name, count, description in OURS:
             families.append(counter(name, description))
             families[-1].add(self._of_all[NAMES.index(count)])
@@ -93,13 +96,14 @@ class TrafficMemory:
         for topic in self._of_topic.keys() - observed.parts.metadata.image.topics.keys():
             del self._of_topic[topic]
 
-    def _family(self, name: str, counts: tuple[str, ...], description: str) -> Family:
-        """The sum of the broker without a label, and a sample for each topic, as Kafka has it."""
+    def _family(self, name: str, counts: tuple[str, ...], description: str) -> Steps[Family]:
+        """The sum of the broker without a label, and a sample for each topic, as Kafka has it: a topic at each step."""
         places = [NAMES.index(each) for each in counts]
         family = counter(f"{TOPICS}{name}", description)
         family.add(sum(self._of_all[place] for place in places))
-        for topic, numbers in self._of_topic.items():
+        for topic, numbers in list(self._of_topic.items()):
             family.add(sum(numbers[place] for place in places), label_text(topic=topic))
+            yield
         return family
 
     def _idle(self) -> list[Family]:
