@@ -1,14 +1,22 @@
 """What a scrape says of topics, partitions, brokers and replication."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from moldau.broker.metrics.exposition import OPEN_METRICS, TEXT, Format
+from moldau.broker.metrics.listener import Page, Question
+from moldau.broker.metrics.observed import Observed
+from moldau.broker.metrics.pages import Pages
+from moldau.protocol.codec import Steps
+from moldau.requests import turns
 from moldau.testing import broker
 from moldau.testing.brokers import BrokerInThread
 from tests.broker.metrics.scraping import ANY_PORT, Samples, get, scrape, value
@@ -101,3 +109,27 @@ def test_a_start_imports_no_page() -> None:
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     imported = {name.removeprefix("moldau.broker.metrics") for name in done.stdout.split()}
     assert imported == {"", ".listener", ".observed"}
+
+
+def test_what_a_counter_has_grown_by_is_added_up_once_where_both_formats_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns, "TURN_S", 0.0)  # each step gives way
+    pages, at_work = Pages(cast(Observed, None)), []
+
+    def text(form: Format) -> Steps[bytes]:
+        at_work.append(form)
+        yield
+        assert at_work == [form]
+        at_work.remove(form)
+        return form.media_type.encode()
+
+    async def ask(form: Format) -> Page:
+        return await pages.answer(Question("/metrics", form.media_type, wants_body=True))
+
+    async def ask_for_both() -> list[Page]:
+        return list(await asyncio.gather(ask(TEXT), ask(OPEN_METRICS), ask(TEXT)))
+
+    monkeypatch.setattr(pages, "_text", text)
+    told = [page.body for page in asyncio.run(ask_for_both())]
+    assert told == [form.media_type.encode() for form in (TEXT, OPEN_METRICS, TEXT)]

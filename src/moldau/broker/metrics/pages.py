@@ -27,6 +27,7 @@ class Pages:
         self._groups = GroupMemory()
         self._topology = TopologyMemory()
         self._scrapes: dict[Format, asyncio.Task[bytes]] = {}
+        self._one_at_a_time = asyncio.Lock()
 
     async def answer(self, question: Question) -> Page:
         if question.path == "/readyz":
@@ -41,9 +42,14 @@ class Pages:
         """The text, made in turns with requests. Whoever asks while it is made shares it."""
         task = self._scrapes.get(form)
         if task is None:
-            task = self._scrapes[form] = asyncio.ensure_future(Turns().run(self._text(form)))
+            task = self._scrapes[form] = asyncio.ensure_future(self._made(form))
             task.add_done_callback(lambda _: self._scrapes.pop(form))
         return await asyncio.shield(task)  # one who goes away does not take it from the others
+
+    async def _made(self, form: Format) -> bytes:
+        """One text after the other: two that look side by side at how far counters have grown would add it up twice."""
+        async with self._one_at_a_time:
+            return await Turns().run(self._text(form))
 
     def _text(self, form: Format) -> Steps[bytes]:
         families: list[Family] = []
