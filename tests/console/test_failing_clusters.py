@@ -11,9 +11,12 @@ from confluent_kafka.admin import ListOffsetsResultInfo  # type: ignore[attr-def
 
 from moldau.cli.failures import ToolError
 from moldau.console.cluster import collect
+from moldau.console.cluster.collect import Look
 from moldau.console.cluster.groups import GroupFacts, Groups
 from moldau.console.cluster.history import Series
 from moldau.console.cluster.offset_specs import told
+from moldau.console.cluster.sampler import Memory
+from moldau.console.cluster.state import BrokerState, PartitionState, Traffic
 from moldau.console.records import letters, reading
 from moldau.console.web import topics, transactions
 from moldau.console.web.groups import catch_up
@@ -233,6 +236,21 @@ def test_groups_of_a_broker_that_is_away_are_kept_for_a_while(tmp_path: Path, mo
         monkeypatch.setattr(Groups, "look", lambda _: None)
         console.look()
         assert console.json("/groups")["rows"] == [], "all brokers answered: it is gone"
+
+
+def test_a_broker_that_is_gone_is_missed_for_an_hour_and_longer_where_it_has_copies() -> None:
+    memory = Memory()
+
+    def missing(at_s: float, copies: tuple[int, ...], *brokers: int) -> tuple[int, ...]:
+        known = {number: BrokerState(number, "kafka", 9092) for number in brokers}
+        topics = {"kept": [PartitionState(0, 1, copies, (1,))]}
+        look = Look("cluster", 1, known, topics, {}, Traffic(), ())
+        return memory.take(look, int(1000 * at_s), 0.1).missing
+
+    assert missing(0, (1,), 1, 2, 3) == ()
+    assert missing(3599, (1,), 1, 2) == (3,)
+    assert missing(3601, (1,), 1, 2) == (), "it is not coming back"
+    assert missing(9000, (1, 3), 1, 2) == (3,)
 
 
 @pytest.mark.parametrize(

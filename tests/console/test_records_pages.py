@@ -327,7 +327,9 @@ def test_a_record_is_produced_with_key_and_headers(console: Asking) -> None:
     assert told["headers"] == [["one", "1"], ["two", "2"]]
 
 
-def test_chosen_records_are_copied_with_headers_that_say_whence(console: Asking) -> None:
+def test_chosen_records_are_copied_with_headers_that_say_whence(
+    console: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
     console.post("/topics", {"name": "copies"})
     done = console.post("/topics/visits/replay", {"record": ["0:3", "1:4"], "to": "copies"})
     assert done == {"done": "2 records of visits are copied to copies"}
@@ -337,6 +339,15 @@ def test_chosen_records_are_copied_with_headers_that_say_whence(console: Asking)
     assert headers["moldau.replay.topic"] == "visits"
     assert headers["moldau.replay.offset"] == "3"
     assert headers["trace"] == "t6"
+    refused = console.post("/topics/visits/replay", {"record": ["0:3", "1:999"], "to": "copies"}, 404)
+    assert refused["error"] == "visits-1 has the offsets 0 to 19"
+    again = [7, 3, 11, 2, *range(12, 20)]
+    console.post("/topics/visits/replay", {"record": [f"0:{offset}" for offset in again], "to": "copies"})
+    copied = numbers(console.json("/topics/copies/records?from=offset&at=2"))
+    assert copied == [2 * offset for offset in again], "all of them or none, in the order of the form"
+    monkeypatch.setattr(records, "CHOSEN_S", -1.0)
+    refused = console.post("/topics/visits/replay", {"record": ["0:3"], "to": "copies"}, 504)
+    assert "0 of 1 records were read" in refused["error"]
     assert "choose 1 to 500" in console.post("/topics/visits/replay", {"to": "copies"}, 400)["error"]
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from moldau.console.cluster.clients import Clients
 from moldau.console.cluster.collect import Collector, Look, is_internal
 from moldau.console.cluster.groups import GroupFacts
-from moldau.console.cluster.history import Ends, Series
+from moldau.console.cluster.history import KEPT_S, Ends, Series
 from moldau.console.cluster.state import NOTHING, GroupLag, GroupState, PartitionState, Place, Snapshot, TopicState
 from moldau.console.failures import ConsoleError
 from moldau.core.group_status import Window
@@ -41,7 +41,8 @@ class Memory:
         self._windows: dict[tuple[str, Place], Window] = {}
         self._commits: dict[tuple[str, Place], tuple[int, int]] = {}
         """Committed offset, and when it was seen first."""
-        self._brokers: set[int] = set()
+        self._brokers: dict[int, float] = {}
+        """Brokers, and when each was seen last."""
         self._before: Snapshot | None = None
 
     def take(self, look: Look, now_ms: int, took_s: float) -> Snapshot:
@@ -55,9 +56,10 @@ class Memory:
         groups = {
             name: self._group(name, facts, partitions, look, now_ms) for name, facts in sorted(look.groups.items())
         }
-        self._brokers |= look.brokers.keys()
+        seen = {**self._brokers, **dict.fromkeys(look.brokers, now_s)}
+        self._brokers = {number: at_s for number, at_s in seen.items() if now_s - at_s < KEPT_S}
         named = {number for each in partitions.values() for number in each.replicas}
-        missing = (named | self._brokers) - look.brokers.keys()
+        missing = (named | self._brokers.keys()) - look.brokers.keys()
         snapshot = Snapshot(
             now_ms,
             look.cluster_id,

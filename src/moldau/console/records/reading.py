@@ -6,7 +6,7 @@ answer is left out, and said to be: the others are read.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from confluent_kafka import (
@@ -291,3 +291,19 @@ def one(clients: Clients, topic: str, partition: int, offset: int) -> Message:
         raise ConsoleError(f"{topic}-{partition} was not read within {REQUEST_S:g} s", 504)
     finally:
         consumer.close()
+
+
+def chosen(clients: Clients, topic: str, places: Sequence[tuple[int, int]], seconds: float) -> list[Message]:
+    """Records at partitions and offsets, all of them. Raises ConsoleError where one is missing or the time is up.
+
+    Each has a consumer of its own: 5 ms. One that is assigned to another place waits for its last fetch first: 120 ms.
+    """
+    deadline = time.monotonic() + seconds
+    found: list[Message] = []
+    for partition, offset in places:
+        if time.monotonic() > deadline:
+            raise ConsoleError(
+                f"{len(found)} of {len(places)} records were read within {seconds:g} s: choose less", 504
+            )
+        found.append(one(clients, topic, partition, offset))
+    return found

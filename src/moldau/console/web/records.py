@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from moldau.client.message_headers import NO_UTF8
+from moldau.console.cluster.clients import CALL_S
 from moldau.console.failures import ConsoleError
 from moldau.console.records import filters, reading
 from moldau.console.records.decoding import CUT_AT, FORMATS, WHOLE_MAX, Decoder
@@ -43,6 +44,8 @@ HEADERS_WHOLE_MAX = 200
 HEADER_WHOLE_CUT = 8192
 """Bounds of a record's own page: the header of a dead letter may have the trace of a stack."""
 UNREADABLE = f"its headers cannot be read: {NO_UTF8}"
+CHOSEN_S = 60.0
+"""Time for reading what is to be copied: nothing is written before all of it is there."""
 STREAMS_MAX = 8
 SAY_EVERY_S = 0.5
 _streams = threading.BoundedSemaphore(STREAMS_MAX)
@@ -423,11 +426,12 @@ async def replay(request: Request) -> Response:
     user = visitor_of(request).name
 
     def copied() -> int:
-        drafts = [copy_of(reading.one(console.clients, source.name, *place), source.name, user) for place in places]
-        return len(write(console.clients, target.name, drafts))
+        found = reading.chosen(console.clients, source.name, places, CHOSEN_S)
+        return len(write(console.clients, target.name, [copy_of(each, source.name, user) for each in found]))
 
     async def work() -> str:
-        count = await console.clients.run(copied, 120.0)
+        # who waits must not be told that it failed while it goes on
+        count = await console.clients.run(copied, CHOSEN_S + 3 * CALL_S)
         return f"{counted(count, 'record')} of {source.name} {'is' if count == 1 else 'are'} copied to {target.name}"
 
     facts = {"topic": source.name, "to": target.name, "records": [f"{p}:{o}" for p, o in places]}
