@@ -20,6 +20,7 @@ from moldau.testing import broker
 RUNS = 5
 WAIT_S = 120.0
 AT_ONCE = 50
+LETTERS = 200
 MS_MAX, KB_MAX = 200, 200
 PAGES = (
     "/",
@@ -35,6 +36,7 @@ PAGES = (
     "/topology",
     "/topology?q=area3",
     "/letters",
+    "/letters/area0.dead",
     "/transactions",
 )
 
@@ -52,6 +54,17 @@ def fill(bootstrap: str, topics: int, partitions: int, groups: int) -> None:
         for number in range(partitions):
             producer.produce(name, b'{"country": "CZ", "amount": 7}' * 5, b"key", number)
         producer.poll(0)
+    producer.flush(WAIT_S)
+    (made,) = admin.create_topics([NewTopic("area0.dead", partitions, 1)], request_timeout=WAIT_S).values()
+    made.result(WAIT_S)
+    said = {"topic": names[0], "partition": "0", "offset": "1", "reason": "it is no JSON"}
+    for number in range(LETTERS):
+        producer.produce(
+            "area0.dead",
+            b"<value>",
+            partition=number % partitions,
+            headers=[(f"moldau.dlq.{name}", value.encode()) for name, value in said.items()],
+        )
     producer.flush(WAIT_S)
     for number in range(groups):
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"group{number}"})

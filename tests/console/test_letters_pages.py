@@ -1,11 +1,13 @@
 """Dead letters: found by their headers, and sent back once."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from moldau.client.message_headers import read_headers
+from moldau.console.cluster.clients import Clients
 from moldau.console.records import letters
 from moldau.testing.brokers import BrokerInThread
 from tests.console.consoles import Asking
@@ -218,3 +220,34 @@ def test_a_transaction_that_blocks_readers_is_shown_and_aborted(kafka: BrokerInT
     console.post("/transactions/abort", {"transactional_id": "nobody", "typed": "nobody"}, 409)
     console.post("/transactions/abort", {"transactional_id": "slow", "typed": "slow"})
     assert console.json("/transactions")["open"] == []
+
+
+def test_letters_of_many_partitions_are_read_at_once(
+    producer: Producer, console: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that goes from one partition to the next waits for its last fetch each time."""
+    console.post("/topics", {"name": "wide.dlq", "partitions": "30"})
+    for number in range(30):
+        headers: list[tuple[str, str | bytes | None]] = [("moldau.dlq.topic", "orders"), ("moldau.dlq.reason", "bad")]
+        producer.produce("wide.dlq", b"1", headers=headers, partition=number)
+    assert producer.flush(10) == 0
+    console.look()
+    assigned: list[int] = []
+    reader = Clients.reader
+
+    class Counting:
+        def __init__(self, inner: Consumer) -> None:
+            self._inner = inner
+
+        def assign(self, places: list[TopicPartition]) -> None:
+            assigned.append(len(places))
+            self._inner.assign(places)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
+    monkeypatch.setattr(Clients, "reader", lambda clients, **more: Counting(reader(clients, **more)))
+    told = console.json("/letters/wide.dlq")
+    assert told["waiting"] == 30
+    assert assigned == [30, 30], "once to see whose they are, once to read them"
+    console.post("/topics/wide.dlq/delete", {"typed": "wide.dlq"})

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from moldau.client.message_headers import read_headers
 from moldau.console.cluster.clients import REQUEST_S, Clients
+from moldau.console.cluster.offset_specs import EARLIEST, LATEST, offsets_at
 from moldau.console.failures import ConsoleError
 from moldau.console.web.words import visible
 
@@ -159,15 +160,14 @@ def pile(clients: Clients, topic: str, partitions: int, others: Sequence[str] = 
     consumer = clients.reader(**{"group.id": group_of(topic, found.owner), "isolation.level": "read_committed"})
     try:
         begins = _positions(clients, consumer, topic, range(partitions), others)
-        for number in range(partitions):
-            _, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=REQUEST_S)
-            for message in _until(consumer, TopicPartition(topic, number, begins[number]), high):
-                letter = letter_of(message)
-                if letter is not None:
-                    found.letters.append(letter)
-                if len(found.letters) >= READ_MAX:
-                    found.is_whole = False
-                    return found
+        for message in _until(consumer, topic, begins, _ends(clients, topic, range(partitions))):
+            letter = letter_of(message)
+            if letter is not None:
+                found.letters.append(letter)
+            if len(found.letters) >= READ_MAX:
+                found.is_whole = False
+                break
+        found.letters.sort()
         return found
     finally:
         consumer.close()
@@ -176,25 +176,33 @@ def pile(clients: Clients, topic: str, partitions: int, others: Sequence[str] = 
 def _owner(clients: Clients, topic: str, partitions: int) -> str:
     """The pipeline that the newest letters name."""
     consumer = clients.reader(**{"isolation.level": "read_committed"})
+    starts, ends = _starts(clients, topic, range(partitions)), _ends(clients, topic, range(partitions))
+    begins = {number: max(starts[number], end - NEWEST) for number, end in ends.items()}
     try:
-        for number in range(partitions):
-            place = TopicPartition(topic, number)
-            low, high = consumer.get_watermark_offsets(place, timeout=REQUEST_S)
-            for message in _until(consumer, TopicPartition(topic, number, max(low, high - 10)), high):
-                letter = letter_of(message)
-                if letter is not None:
-                    return letter.owner
-        return ""
+        letters = (letter_of(message) for message in _until(consumer, topic, begins, ends))
+        return next((letter.owner for letter in letters if letter is not None), "")
     finally:
         consumer.close()
+
+
+def _starts(clients: Clients, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    places = [(topic, number) for number in partitions]
+    return {number: at for (_, number), at in offsets_at(clients.admin, places, EARLIEST, REQUEST_S).items()}
+
+
+def _ends(clients: Clients, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    """Ends of committed records."""
+    places = [(topic, number) for number in partitions]
+    found = offsets_at(clients.admin, places, LATEST, REQUEST_S, is_committed=True)
+    return {number: at for (_, number), at in found.items()}
 
 
 def _positions(
     clients: Clients, consumer: Consumer, topic: str, partitions: Iterable[int], others: Sequence[str]
 ) -> dict[int, int]:
     """Offsets at which the letters begin that were not sent back: the farthest of the consumer's group and others."""
-    places = [TopicPartition(topic, number) for number in partitions]
-    found = {place.partition: consumer.get_watermark_offsets(place, timeout=REQUEST_S)[0] for place in places}
+    found = _starts(clients, topic, partitions)
+    places = [TopicPartition(topic, number) for number in found]
     for place in _committed(consumer, places):
         found[place.partition] = max(found[place.partition], place.offset)
     for group in others:
@@ -215,23 +223,26 @@ def _committed(consumer: Consumer, places: list[TopicPartition]) -> list[TopicPa
     return committed
 
 
-def _until(consumer: Consumer, place: TopicPartition, end: int) -> Iterator[Message]:
-    """Records from a place to an end."""
-    if place.offset >= end:
+def _until(consumer: Consumer, topic: str, begins: Mapping[int, int], ends: Mapping[int, int]) -> Iterator[Message]:
+    """Records of some partitions, from an offset to an end of each; all of them at once, as going from one to the next
+    takes longer than reading what is there."""
+    left = {number for number, begin in begins.items() if begin < ends[number]}
+    if not left:
         return
-    consumer.assign([place])
+    consumer.assign([TopicPartition(topic, number, begins[number]) for number in sorted(left)])
     deadline = time.monotonic() + REQUEST_S
-    while time.monotonic() < deadline:
+    while left and time.monotonic() < deadline:
         for message in consumer.consume(BATCH, READ_S):
-            error, offset = message.error(), message.offset()
+            error, number, offset = message.error(), message.partition() or 0, message.offset() or 0
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
-            if error is not None or offset is None or offset >= end:
-                return
-            yield message
-            deadline = time.monotonic() + REQUEST_S
-            if offset + 1 >= end:
-                return
+            if number not in left:
+                continue
+            if error is not None or offset + 1 >= ends[number]:
+                left.discard(number)
+            if error is None and offset < ends[number]:
+                yield message
+                deadline = time.monotonic() + REQUEST_S
 
 
 # --- sending back
@@ -277,7 +288,7 @@ def redrive(
         chosen = list(range(partitions) if only_to is None else only_to)
         begins = _positions(clients, consumer, topic, chosen, others)
         # all ends are asked for first: what is passed over in one partition may be written to the next
-        ends = {each: consumer.get_watermark_offsets(TopicPartition(topic, each), REQUEST_S)[1] for each in chosen}
+        ends = _ends(clients, topic, chosen)
         for number in chosen:
             end = ends[number] if only_to is None else min(ends[number], only_to[number])
             if only_to is not None and begins[number] >= only_to[number]:
@@ -310,7 +321,7 @@ class _Redrive:
 
     def partition(self, number: int, begin: int, end: int) -> None:
         batch: list[Message] = []
-        for message in _until(self._consumer, TopicPartition(self._topic, number, begin), end):
+        for message in _until(self._consumer, self._topic, {number: begin}, {number: end}):
             if time.monotonic() > self._deadline:
                 self.done.is_whole = False
                 return

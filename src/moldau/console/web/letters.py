@@ -15,7 +15,7 @@ from moldau.console.web.console import Console, checked_form, console_of, sliced
 from moldau.console.web.topics import found_topic
 from moldau.console.web.words import counted
 
-TOPICS_LOOKED_AT_MAX = 200
+TOPICS_LOOKED_AT_MAX = 100
 RATE_MAX = 100_000
 
 
