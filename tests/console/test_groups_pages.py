@@ -1,16 +1,20 @@
 """Groups: their lag, and offsets that are reset after a look at what would change."""
 
 import shlex
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from moldau.console.cluster import scrapes
+from moldau.core import group_status
 from moldau.handlers import k09_offset_fetch
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k09_offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from moldau.testing import broker
 from moldau.testing.brokers import BrokerInThread
-from tests.console.consoles import Asking
+from tests.console.consoles import Asking, asking
 
 TOPIC, GROUP = "orders", "billing/eu"
 PATH = "/groups/billing%2Feu"
@@ -103,6 +107,39 @@ def test_a_group_that_goes_back_is_a_problem_with_a_command_for_a_shell(kafka: B
     told = next(each for each in console.json("/")["problems"] if name in each["what"])
     assert "has gone back" in told["what"]
     assert shlex.split(told["command"]) == ["moldau", "groups", "describe", "--group", name]
+
+
+def test_a_group_that_is_behind_is_not_said_to_keep_up_before_it_is_known(
+    kafka: BrokerInThread, console: Asking
+) -> None:
+    """A console that has just started sees every commit for the first time, however old it is."""
+    commit(kafka, "silent", TopicPartition(TOPIC, 0, 1))
+    console.look()
+    told = console.json("/groups/silent")
+    assert (told["group"]["rule"], told["group"]["words"]) == ("unknown", "not known yet")
+    assert not [each for each in console.json("/")["problems"] if "silent" in each["what"]]
+    commit(kafka, "silent", TopicPartition(TOPIC, 0, 2))
+    console.look()
+    assert console.json("/groups/silent")["group"]["words"] == "keeps up"
+
+
+def test_the_status_of_a_group_is_the_one_that_its_coordinator_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the time of the commit, and knows at once that nothing came for a minute."""
+    monkeypatch.setattr(group_status, "STOPPED_MS_MIN", -1)
+    with broker({"metrics.listener": "127.0.0.1:0"}) as kafka:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+        producer.produce(TOPIC, b"value")
+        assert producer.flush(10) == 0
+        commit(kafka, "silent", TopicPartition(TOPIC, 0, 0))
+        told = scrapes.scrape({1: str(kafka.broker.metrics_address)}, {})
+        assert told.rules == {("silent", TOPIC, 0): "stop"}
+        monkeypatch.undo()
+        monkeypatch.setattr(scrapes, "scrape", lambda *_: told)
+        with asking(kafka.bootstrap, tmp_path) as console:
+            assert console.json("/groups/silent")["lags"][0]["rule"] == "stop"
+            assert any("group silent has stopped" in each["what"] for each in console.json("/")["problems"])
 
 
 def test_a_reset_with_mistakes_is_refused(console: Asking) -> None:

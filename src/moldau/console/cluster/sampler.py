@@ -15,7 +15,17 @@ from moldau.console.cluster.clients import Clients
 from moldau.console.cluster.collect import Collector, Look, is_internal
 from moldau.console.cluster.groups import GroupFacts
 from moldau.console.cluster.history import KEPT_S, Ends, Series
-from moldau.console.cluster.state import NOTHING, GroupLag, GroupState, PartitionState, Place, Snapshot, TopicState
+from moldau.console.cluster.state import (
+    BAD_RULES,
+    NOTHING,
+    UNKNOWN,
+    GroupLag,
+    GroupState,
+    PartitionState,
+    Place,
+    Snapshot,
+    TopicState,
+)
 from moldau.console.failures import ConsoleError
 from moldau.core.group_status import Window
 
@@ -150,7 +160,19 @@ class Memory:
         seconds: float | None = 0.0 if lag == 0 else exact
         if seconds is None and place in self._ends:
             seconds = self._ends[place].age_s(committed, now_ms / 1000)
-        return GroupLag(committed, lag, seconds, exact is not None or lag == 0, window.rule(now_ms).name.lower())
+        rule = _rule(window, now_ms, look.traffic.rules.get((group, *place)), exact is not None)
+        return GroupLag(committed, lag, seconds, exact is not None or lag == 0, rule)
+
+
+def _rule(window: Window, now_ms: int, told: str | None, is_told: bool) -> str:
+    """The worse of the rule that the coordinator tells and of what was seen here: commits are dated by the look that
+    saw them, so that after a start all seem to be new. `is_told`: the coordinator would have told a rule."""
+    seen = window.rule(now_ms).name.lower()
+    found = next((rule for rule in BAD_RULES if rule in (seen, told)), None)
+    if found is not None:
+        return found
+    is_new = len(window.commits) == 1 and 0 not in window.lags
+    return UNKNOWN if is_new and not is_told else "ok"
 
 
 class Sampler:

@@ -29,11 +29,12 @@ _ESCAPE = re.compile(r"\\(.)")
 _BYTES_IN = "kafka_server_brokertopicmetrics_bytesin_total"
 _BYTES_OUT = "kafka_server_brokertopicmetrics_bytesout_total"
 _SECONDS = "moldau_group_lag_seconds{"
+_RULE = "moldau_group_partition_status{"
 _CLIENTS = "kafka_server_socket_server_metrics_connections{"
 _BUSY = "moldau_loop_busy_ratio"
 _WRITER = "moldau_topic_writer{"
 _READER = "moldau_topic_reader{"
-_WANTED = (_BYTES_IN, _BYTES_OUT, _SECONDS, _CLIENTS, _BUSY, _WRITER, _READER)
+_WANTED = (_BYTES_IN, _BYTES_OUT, _SECONDS, _RULE, _CLIENTS, _BUSY, _WRITER, _READER)
 
 
 def addresses(admin: AdminClient, brokers: Iterable[BrokerState], timeout_s: float) -> dict[int, str]:
@@ -111,6 +112,7 @@ class _Sums:
         self._in: dict[str, float] = {}
         self._out: dict[str, float] = {}
         self._seconds: dict[tuple[str, str, int], float] = {}
+        self._rules: dict[tuple[str, str, int], str] = {}
         self._clients: dict[tuple[str, str], int] = {}
         self._busy: dict[str, float] = {}
         self._writers: set[TopicUse] = set()
@@ -137,6 +139,8 @@ class _Sums:
             self._out[topic] = self._out.get(topic, 0.0) + value
         elif line.startswith(_SECONDS):
             self._seconds[labels["consumergroup"], labels["topic"], int(labels["partition"])] = value
+        elif line.startswith(_RULE):
+            self._rules[labels["consumergroup"], labels["topic"], int(labels["partition"])] = labels["rule"]
         elif line.startswith(_CLIENTS):
             client = (labels.get("clientSoftwareName", "unknown"), labels.get("clientSoftwareVersion", ""))
             self._clients[client] = self._clients.get(client, 0) + int(value)
@@ -152,6 +156,7 @@ class _Sums:
             self._in,
             self._out,
             self._seconds,
+            self._rules,
             self._clients,
             self._busy,
             frozenset(self._writers),

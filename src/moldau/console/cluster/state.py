@@ -9,6 +9,8 @@ Place = tuple[str, int]
 """Topic and partition."""
 BAD_RULES = ("stop", "rewind", "stall", "warn")
 """Rules of `core/group_status.py`, the worst first."""
+UNKNOWN = "unknown"
+"""There is a lag, and it was not seen for long enough to say more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class GroupLag:
     is_exact: bool
     """Whether a broker told the seconds; else they are taken from what was seen of the end before."""
     rule: str
-    """The rule that says how the group keeps up: ok, warn, stall, rewind or stop."""
+    """The rule that says how the group keeps up: ok, warn, stall, rewind, stop, or unknown."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ class GroupState:
     def worst(self) -> str:
         """The worst rule of its partitions."""
         rules = {each.rule for each in self.lags.values()}
-        return next((rule for rule in BAD_RULES if rule in rules), "ok")
+        return next((rule for rule in (*BAD_RULES, UNKNOWN) if rule in rules), "ok")
 
     @cached_property
     def topics(self) -> tuple[str, ...]:
@@ -171,6 +173,8 @@ class Traffic:
     bytes_out: Mapping[str, float] = field(default_factory=dict)
     lag_seconds: Mapping[tuple[str, str, int], float] = field(default_factory=dict)
     """Age of the record at a committed offset, by group, topic and partition."""
+    rules: Mapping[tuple[str, str, int], str] = field(default_factory=dict)
+    """Rules that fire, by group, topic and partition: a coordinator knows since when nothing was committed."""
     clients: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Connections by name and version of the clients' software."""
     busy: Mapping[str, float] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from moldau.console.cluster.sampler import BYTES_IN, BYTES_OUT, RECORDS_IN
-from moldau.console.cluster.state import Snapshot
+from moldau.console.cluster.state import BAD_RULES, UNKNOWN, Snapshot
 from moldau.console.web import pipelines, words
 from moldau.console.web.charts import chart
 from moldau.console.web.console import console_of
@@ -32,6 +32,7 @@ async def overview(request: Request) -> Response:
         "topics": len(own),
         "partitions": sum(len(topic.partitions) for topic in own),
         "groups": len(snapshot.groups),
+        "groups_unknown": sum(group.worst == UNKNOWN for group in snapshot.groups.values()),
         "records_per_s": memory.totals[RECORDS_IN].last,
         "has_metrics": bool(snapshot.traffic.brokers),
         "bytes_in_per_s": memory.totals[BYTES_IN].last,
@@ -70,7 +71,7 @@ def problems(snapshot: Snapshot, failure: str | None) -> list[dict[str, Any]]:
             found.append(_problem("warning", what, "/transactions", command))
     for group in snapshot.groups.values():
         rule = group.worst
-        if rule != "ok":
+        if rule in BAD_RULES:
             what = f"group {group.id} {RULES[rule]}: {group.lag:,} records behind"
             link, command = (
                 f"/groups/{quote(group.id, safe='')}",
@@ -106,6 +107,7 @@ RULES = {
     "stall": "commits the same offset again and again",
     "rewind": "has gone back",
     "stop": "has stopped",
+    "unknown": "not known yet",
 }
 """Words for the rules of `core/group_status.py`."""
 
