@@ -103,7 +103,16 @@ def test_after_a_join_the_newest_version_of_a_key_is_kept_and_a_late_one_is_not(
     ("query", "key", "lost"),
     [
         ("SELECT value + 1 AS k FROM ticks WHERE value > 3", "k", None),
-        ("SELECT explode(array(value, 1)) AS k FROM ticks UNION ALL SELECT value FROM ticks", "k", None),
+        ("SELECT explode(array(value, 1)) AS k FROM ticks UNION ALL SELECT value FROM others", "k", None),
+        ("SELECT explode(array(value, 1)) AS k FROM ticks UNION ALL SELECT value FROM ticks", "k", "a union of one"),
+        ("WITH c AS (SELECT value AS k FROM ticks) TABLE c UNION ALL SELECT k + 1 FROM c", "k", "a union of one"),
+        ("SELECT 'a' AS k, value FROM ticks UNION ALL SELECT 'b', value FROM ticks", "k", None),
+        ("SELECT 'a' AS k, value FROM ticks UNION ALL SELECT 'a', value FROM ticks", "k", "a union of one"),
+        (
+            "SELECT 1 AS k, value, count(*) FROM ticks GROUP BY value UNION ALL SELECT 2, 3, 4 FROM ticks",
+            "k,value",
+            None,
+        ),
         ("SELECT value AS k, count(*) AS n FROM ticks GROUP BY value", "k", None),
         ("SELECT value % 7 AS k, count(*) AS n FROM ticks GROUP BY value % 7", "k", None),
         ("SELECT n, k FROM (SELECT value AS k, count(*) AS n FROM ticks GROUP BY value) WHERE n > 1", "k", None),
@@ -128,6 +137,7 @@ def test_what_loses_the_order_of_rows_is_found_in_the_plan(
     spark: "SparkSession", query: str, key: str, lost: str | None
 ) -> None:
     spark.readStream.format("rate").load().createOrReplaceTempView("ticks")
+    spark.readStream.format("rate").option("rowsPerSecond", 2).load().createOrReplaceTempView("others")
     spark.sql("SELECT id, count(*) AS n FROM range(3) GROUP BY id").createOrReplaceTempView("names")
     found = order.lost_by(spark.sql(query), key.split(","))
     assert (found or "").startswith(lost) if lost else found is None, found
@@ -142,6 +152,32 @@ def test_a_window_and_a_deduplication_in_python_are_understood_too(spark: "Spark
     assert order.lost_by(ticks.dropDuplicates(["value"]), ["value"]) is None
     assert order.lost_by(ticks.dropDuplicates(["timestamp"]), ["value"]) == "a deduplication"
     assert order.lost_by(ticks.dropDuplicatesWithinWatermark(["value"]), ["value"]) == "a deduplication"
+
+
+def test_two_views_of_one_topic_in_a_sink_keep_the_newest_row_of_a_key_or_are_refused(
+    spark: "SparkSession", moldau_cluster_only: Cluster, tmp_path: Path
+) -> None:
+    topic = moldau_cluster_only.new_topic("events")
+    events = [{"id": number, "made": made, "version": 1 + made} for number in range(9) for made in (False, True)]
+    moldau_cluster_only.send(topic, [Record(json.dumps(event).encode()) for event in events])
+    file = tmp_path / "events.yaml"
+    text = f"""
+name: {topic}
+bootstrap: {moldau_cluster_only.bootstrap}
+dead_letters: none
+sources: {{events: {{topic: {topic}, schema: "id INT, made BOOLEAN, version INT"}}}}
+views:
+  made: SELECT id, version FROM events WHERE made
+  changed: SELECT id, version FROM events WHERE NOT made
+sinks: {{table: {{from: [made, changed], sqlite: out.db, table: events, key: id}}}}
+"""
+    file.write_text(text)
+    with pytest.raises(PipelineError, match=r"sink 'table': after a union of one stream with itself .* in any order"):
+        Run(load(file), spark, ONCE, display=Display(io.StringIO(), live=False)).to_the_end()
+    file.write_text(text.replace("id, version", "id, version, _partition, _offset"))
+    Run(load(file), spark, ONCE, display=Display(io.StringIO(), live=False)).to_the_end()
+    with sqlite3.connect(tmp_path / "out.db") as database:
+        assert database.execute("SELECT version, count(*) FROM events GROUP BY version").fetchall() == [(2, 9)]
 
 
 def test_of_several_files_in_a_batch_the_newest_one_has_the_newest_row_of_a_key(

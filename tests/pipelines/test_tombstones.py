@@ -82,6 +82,44 @@ def test_a_tombstone_deletes_the_row_of_its_key(
         Run(load(file), spark, ONCE, display=Display(io.StringIO(), live=False)).to_the_end()
 
 
+def test_a_tombstone_has_no_version_and_is_refused_or_a_dead_letter_where_one_is_asked_for(
+    spark: "SparkSession", moldau_cluster_only: Cluster, tmp_path: Path
+) -> None:
+    cluster = moldau_cluster_only
+    orders = cluster.new_topic("orders")
+    cluster.send(orders, [_order(1, 1.5), _order(2, 2.5), _order(1, None)])
+    file = tmp_path / "orders.yaml"
+
+    def run(version: str, newest_by: str) -> None:
+        file.write_text(f"""
+name: {orders}
+bootstrap: {cluster.bootstrap}
+sources: {{orders: {{topic: {orders}, schema: "id INT, price DOUBLE", tombstones: id}}}}
+views: {{kept: "SELECT id, {version}, _offset, _deleted FROM orders"}}
+sinks:
+  table: {{from: kept, sqlite: out.db, table: orders, key: id, newest_by: {newest_by}}}
+""")
+        Run(load(file), spark, ONCE, display=Display(io.StringIO(), live=False)).to_the_end()
+
+    def ids() -> list[tuple[int]]:
+        with sqlite3.connect(tmp_path / "out.db") as database:
+            return database.execute("SELECT id FROM orders ORDER BY id").fetchall()
+
+    for version in ("price", "price AS cost"):
+        with pytest.raises(
+            PipelineError, match=r"a tombstone of source 'orders' has no '\w+', and would delete nothing"
+        ):
+            run(version, version.rpartition(" ")[2])
+    run("price + 1 AS price", "price")
+    [letter] = cluster.read(f"{orders}.dead-letters")
+    assert dict(letter.headers)["moldau.dlq.reason"] == b"a tombstone has no 'price', by which the newest row is known"
+    assert ids() == [(1,), (2,)]
+    (tmp_path / "out.db").unlink()
+    cluster.send(orders, [_order(2, None), _order(3, 3.5)])
+    run("price", "_offset")
+    assert ids() == [(3,)]
+
+
 @pytest.mark.parametrize(
     ("query", "overlooked"),
     [

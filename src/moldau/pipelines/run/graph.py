@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from moldau.pipelines.file.problems import PipelineError, Place, Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec, SourceSpec, ViewSpec
 from moldau.pipelines.formats import times
+from moldau.pipelines.formats.decoding import DELETED
 from moldau.pipelines.kinds import Context, Reading, source_kind
 from moldau.pipelines.run import aside, tombstones, transforming
 from moldau.pipelines.run.failures import explain
 from moldau.pipelines.sinks import order
+from moldau.pipelines.sinks.batches import deletes_when
 from moldau.pipelines.sinks.topic import keeps_newest
 
 if TYPE_CHECKING:
@@ -211,6 +213,10 @@ def guarded(sink: SinkSpec, rows: "DataFrame") -> "DataFrame":
         for name in (sink.options.get("key") or () if sink.kind != "topic" else ())
         if name in columns
     )
+    by = order.named(sink)[:1]
+    if by and by[0] in columns and deletes_when(sink, rows.columns) == DELETED:
+        undated = F.col(DELETED) & columns[by[0]][0].isNull()
+        faults.append(F.when(undated, F.lit(f"a tombstone has no {by[0]!r}, by which the newest row is known")))
     if not faults:
         return rows
     # rand() keeps the question here: below a join it would be asked of rows that do not come to the sink

@@ -8,8 +8,9 @@ Sinks that keep rows compare the columns of `newest_by` with the row that is the
 batches late changes nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from moldau.pipelines.file.options import Option, names
@@ -112,7 +113,11 @@ def _places(rows: "DataFrame", lost: str | None) -> tuple[str, ...]:
         return found
     plan = frame.queryExecution().analyzed()
     numbers = [each.exprId().id() for each in _all(plan.output()) if each.name() in found]
-    return () if any(Walk().is_of_table(plan, number) for number in numbers) else found
+    return () if any(Walk().comes_from(_of_table, plan, number) for number in numbers) else found
+
+
+def _of_table(plan: Any, number: int) -> bool:  # noqa: ARG001 - any column of it
+    return not plan.isStreaming()
 
 
 def with_versions(chosen: "list[Column]", by: Sequence[str]) -> "list[Column]":
@@ -172,6 +177,7 @@ CARRYING = frozenset(
 """Operations that leave rows in their order; any other may not."""
 FILES = "a reading of several files"
 SUBQUERY = "a subquery that Spark makes a join of"
+UNION = "a union of one stream with itself"
 PLACE_OF_RECORD = "keep `_partition` and `_offset`"
 WHERE_READ = {FILES: "read them one by one (`max_files_per_batch: 1`), or keep `_timestamp` and `_file`"}
 WORDS = {
@@ -244,8 +250,9 @@ class Walk:
             return self.lost(plan.plan(), traced)
         inner = [self._defined[plan.cteId()]] if kind == "CTERelationRef" else _all(plan.children())
         if kind in ("Union", "CTERelationRef"):
-            found = [self.lost(each, _by_position(plan, each, traced)) for each in inner]
-            return next(filter(None, found), None)
+            branches = [(each, _by_position(plan, each, traced)) for each in inner]
+            found = [self.lost(each, below) for each, below in branches]
+            return next(filter(None, found), None) or (UNION if self._meet(branches) else None)
         if kind in ("Aggregate", "Deduplicate", "Distinct"):
             return None if _comes_once(plan, kind, traced) else WORDS[kind]
         if not inner:
@@ -256,20 +263,43 @@ class Walk:
             return SUBQUERY
         return self.lost(inner[0], _through(plan, traced) if kind == "Project" else traced)
 
-    def is_of_table(self, plan: Any, number: int) -> bool:
-        """Whether the column of that id is one of a table, not of a stream that is read."""
-        if not plan.isStreaming():
+    def _meet(self, branches: "Sequence[tuple[Any, list[Traced]]]") -> bool:
+        """Whether two branches of a union have rows of one key of the same stream: Spark gives out those of the first
+        branch first. Branches that write another literal into the key stay apart."""
+        streams = [{_stream(leaf) for leaf in self._leaves(plan)} for plan, _ in branches]
+        written = [[_literal(plan, number) for number, _ in below] for plan, below in branches]
+        return any(
+            streams[one] & streams[other] and not any(map(_differ, written[one], written[other]))
+            for one, other in combinations(range(len(branches)), 2)
+        )
+
+    def _leaves(self, plan: Any) -> Iterator[Any]:
+        """The readings of streams in a plan."""
+        kind, inner = str(plan.nodeName()), _all(plan.children())
+        if kind == "WithCTE":
+            self._defined.update({each.id(): each.child() for each in _all(plan.cteDefs())})
+            inner = [plan.plan()]
+        elif kind == "CTERelationRef":
+            inner = [self._defined[plan.cteId()]]
+        if not inner and plan.isStreaming():
+            yield plan
+        for each in inner:
+            yield from self._leaves(each)
+
+    def comes_from(self, origin: Callable[[Any, int], bool], plan: Any, number: int) -> bool:
+        """Whether the column of that id is, under whatever name, one of a plan of which `origin` is true."""
+        if origin(plan, number):
             return True
         kind = str(plan.nodeName())
         if kind == "WithCTE":
             self._defined.update({each.id(): each.child() for each in _all(plan.cteDefs())})
-            return self.is_of_table(plan.plan(), number)
+            return self.comes_from(origin, plan.plan(), number)
         inner = [self._defined[plan.cteId()]] if kind == "CTERelationRef" else _all(plan.children())
         traced = _through(plan, [(number, "")]) if kind == "Project" else [(number, "")]
         for each in inner:
             below = _by_position(plan, each, traced) if kind in ("Union", "CTERelationRef") else traced
             there = {column.exprId().id() for column in _all(each.output())}
-            if any(column in there and self.is_of_table(each, column) for column, _ in below):
+            if any(column in there and self.comes_from(origin, each, column) for column, _ in below):
                 return True
         return False
 
@@ -292,6 +322,34 @@ def _joins(expression: Any) -> bool:
     if kind in ("Exists", "ListQuery") or (kind == "ScalarSubquery" and expression.isCorrelated()):
         return True
     return any(map(_joins, _all(expression.children())))
+
+
+def _stream(leaf: Any) -> str:
+    """Words that tell a stream from others: what it was opened with."""
+    if leaf.nodeName() == FILE_STREAM:
+        return str(leaf.dataSource().options())
+    return f"{leaf.sourceName()} {leaf.extraOptions().asCaseSensitiveMap()}"
+
+
+def _literal(plan: Any, number: int) -> str | None:
+    """The literal that the column of that id is; None if it is none."""
+    made = {"Project": "projectList", "Aggregate": "aggregateExpressions"}.get(str(plan.nodeName()))
+    if made is not None:
+        columns = {each.exprId().id(): each for each in _all(getattr(plan, made)())}
+        inner = columns[number].child() if _class(columns[number]) == "Alias" else columns[number]
+        if inner.foldable():
+            return str(inner.sql())
+        if _class(inner) != "AttributeReference":
+            return None
+        number = inner.exprId().id()
+    below = [
+        each for each in _all(plan.children()) if number in {column.exprId().id() for column in _all(each.output())}
+    ]
+    return _literal(below[0], number) if len(below) == 1 else None
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    return None not in (one, other) and one != other
 
 
 def _by_position(plan: Any, inner: Any, traced: list[Traced]) -> list[Traced]:
