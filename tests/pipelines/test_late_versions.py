@@ -1,5 +1,7 @@
-"""Sinks that keep rows by key and compare versions: a row that comes batches late changes nothing."""
+"""Sinks that keep rows by key and compare versions: a row that comes batches late changes nothing, and a place that is
+gone is told of."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,20 @@ def test_a_deletion_that_comes_late_deletes_nothing_newer(place: Place) -> None:
     writer.write(_arrow([(1, "a2", 1, 2), (2, "b1", 1, 1)], **{DELETED: [False, False]}), batch(0))
     writer.write(_arrow([(1, "a1", 1, 1), (2, "b2", 1, 2)], **{DELETED: [True, True]}), batch(1))
     assert rows() == [(1, "a2", 1, 2)]
+
+
+def test_a_place_that_is_made_anew_is_told_of(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    writer, rows = place
+    writer.write(_arrow([(1, "a", 1, 1)]), batch(7))
+    [told] = caplog.messages
+    assert re.fullmatch(r"visits\.out: .* was not there and is made anew, without the rows of before", told)
+    writer.write(_arrow([(2, "b", 1, 1)]), batch(8))
+    assert (len(caplog.messages), len(rows())) == (1, 2)
+
+
+def test_the_first_batch_may_make_its_place(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place[0].write(_arrow([(1, "a", 1, 1)]), batch(0))
+    assert caplog.messages == []
 
 
 def test_rows_are_put_in_order_by_their_versions_and_those_without_come_first() -> None:

@@ -40,7 +40,7 @@ def visits(spark: "SparkSession") -> "DataFrame":
 
 
 def test_rows_become_records_and_the_topic_is_made_if_it_is_not_there(
-    spark: "SparkSession", cluster: Cluster, storage: Path
+    spark: "SparkSession", cluster: Cluster, storage: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     incoming, outgoing = cluster.new_topic(), f"{cluster.new_topic()}-out"
     cluster.send(incoming, [Record(b"one", b"k1", (("trace", b"t"),)), Record(b"two", b"k2")])
@@ -62,6 +62,14 @@ def test_rows_become_records_and_the_topic_is_made_if_it_is_not_there(
         b"k2": ({"value": "two"}, (("_offset", b"1"),)),
     }
     assert partitions_and_policy(cluster, outgoing) == (3, "compact")
+    assert caplog.messages == []
+
+    commits = storage / "checkpoints" / "out" / "commits"
+    commits.mkdir(parents=True)
+    (commits / "0").touch()
+    KIND.attach(sink("topic", topic=f"{outgoing}-2", create=True), rows, context)
+    told = f"visits.out: the topic {outgoing}-2 was not there and is made anew, without the rows of before"
+    assert caplog.messages == [told]
 
 
 def partitions_and_policy(cluster: Cluster, topic: str) -> tuple[int, str]:

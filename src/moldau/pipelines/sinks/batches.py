@@ -9,6 +9,7 @@ anew, with other rows, and the sink would take them for a replay. So the plan is
 """
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from moldau.pipelines.file.problems import PipelineError, Place, Problem, sugges
 from moldau.pipelines.file.spec import SinkSpec
 from moldau.pipelines.formats import decoding
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.sinks import order
+from moldau.pipelines.sinks import order, patience
 from moldau.pipelines.sinks.patience import Away, patiently
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ DELETED = "__deleted"
 KEY = Option("key", names, "the columns that identify a row: a new row replaces the old one; without: rows are added")
 COLUMNS = Option("columns", names, "the columns to write; all, but for those with `_` in front")
 DELETE_WHEN = Option("delete_when", text, "a condition in SQL: a row that meets it deletes the row of its key")
+
+
+logger = logging.getLogger(patience.__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,12 @@ class EachBatch:
         sync_plan(self.checkpoint, number)
         batch = Batch(self.query, checkpoint_id(self.checkpoint), number)
         patiently(self.query, partial(self.writer.write, order.in_order(rows.toArrow()), batch))
+
+
+def tell_made_anew(query: str, place: str) -> None:
+    """Tell that a sink's place, to which batches were written before, was not there and is made once more: what was in
+    it is gone, and nobody else will say so."""
+    logger.warning("%s: %s was not there and is made anew, without the rows of before", query, place)
 
 
 def sync_plan(checkpoint: Path, number: int) -> None:

@@ -98,7 +98,8 @@ class DeltaWriter:
         batches.refuse_null_keys(rows, self.key, self.sink)
         commit = CommitProperties(app_transactions=[Transaction(batch.owner, batch.number)])
         try:
-            table = self._table(batches.utc(rows))
+            there = DeltaTable.is_deltatable(self.path, self.storage)
+            table = self._table(batches.utc(rows), there)
             last = table.transaction_version(batch.owner) if table is not None else None
             if last is not None and batch.number <= last:
                 refuse_rollback(last, batch, self.sink)
@@ -110,6 +111,8 @@ class DeltaWriter:
                 self._merge(made, batches.utc(rows), commit)
             else:
                 self._append(batches.utc(rows), commit)
+            if batch.number and not there and not self.replace:
+                batches.tell_made_anew(batch.query, self.path)
         except CommitFailedError as error:  # another writer was first: the next attempt sees what it wrote
             raise self.sink.away(f"Delta says: {str(error).strip()}") from error
         except (DeltaError, ValueError) as error:
@@ -138,11 +141,11 @@ class DeltaWriter:
         if target == maintenance.LARGE_BYTES:
             maintenance.try_to("remove old files", batch.query, vacuum, (DeltaError, OSError))
 
-    def _table(self, rows: "pa.Table") -> "DeltaTable | None":
+    def _table(self, rows: "pa.Table", there: bool) -> "DeltaTable | None":
         """The table; None if it is not there yet. A merge needs one to merge into."""
         from deltalake import DeltaTable
 
-        if DeltaTable.is_deltatable(self.path, self.storage):
+        if there:
             return DeltaTable(self.path, storage_options=self.storage)
         if not self.key:
             return None

@@ -106,7 +106,7 @@ class IcebergWriter:
 
         batches.refuse_null_keys(rows, self.key, self.sink)
         rows = batches.utc(rows)
-        table = self._table(load_catalog("default", **self.catalog), rows)
+        table = self._table(load_catalog("default", **self.catalog), rows, batch)
         last = table.properties.get(PROPERTY + batch.owner)
         if last is not None and batch.number <= int(last):
             refuse_rollback(int(last), batch, self.sink)
@@ -182,7 +182,7 @@ class IcebergWriter:
         offered = zip(_tuples(rows, self.key), _versions(rows, self.newest_by), strict=True)
         return rows.filter([known.get(key, ()) <= version for key, version in offered])
 
-    def _table(self, catalog: "Catalog", rows: "pa.Table") -> Any:
+    def _table(self, catalog: "Catalog", rows: "pa.Table", batch: Batch) -> Any:
         """The table, made with its partitions in one commit if it is not there."""
         from pyiceberg.exceptions import TableAlreadyExistsError
 
@@ -196,6 +196,8 @@ class IcebergWriter:
                 ):
                     for column, transform, name in fields(self.partition_by):
                         division.add_field(column, transform, name)
+                if batch.number and not self.replace:
+                    batches.tell_made_anew(batch.query, f"the table {self.table}")
             except TableAlreadyExistsError:  # another writer was first, and its table is as good
                 pass
             except ValueError as error:

@@ -99,6 +99,8 @@ class MongoWriter:
         try:
             with client:
                 collection = client.get_default_database()[self.collection]
+                if self.key and not self.replace:
+                    self._tell_if_gone(collection, batch)
                 if self.key:
                     self._index(collection)
                 for writes in _parts(self._writes(rows, batch)):
@@ -112,6 +114,10 @@ class MongoWriter:
             failed = self.sink.away if isinstance(error, ConnectionFailure) else self.sink.error
             raise failed(f"MongoDB says: {error}") from error
         return True
+
+    def _tell_if_gone(self, collection: "Collection[Document]", batch: Batch) -> None:
+        if batch.number and not collection.database.list_collection_names(filter={"name": collection.name}):
+            batches.tell_made_anew(batch.query, f"the collection {self.collection}")
 
     def _remove_others(self, collection: "Collection[Document]", rows: "pa.Table") -> None:
         """Remove the documents whose keys no row has. The server finds those that stay, by its own rules of what is

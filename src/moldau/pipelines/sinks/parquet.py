@@ -14,7 +14,7 @@ from moldau.pipelines.file.options import Option, names, text
 from moldau.pipelines.file.problems import PipelineError, Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.sinks.batches import COLUMNS, beside, chosen
+from moldau.pipelines.sinks.batches import COLUMNS, beside, chosen, tell_made_anew
 from moldau.pipelines.sinks.parquet_columns import nullable, other_types
 
 if TYPE_CHECKING:
@@ -35,15 +35,19 @@ class Parquet:
 
     def attach(self, sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataStreamWriter":
         made = nullable(rows.select(*chosen(sink, rows.columns)))
+        directory = beside(sink, sink.options["parquet"])
         problems = list(_of_another_checkpoint(sink, context.storage, context.spark))
         if not problems:  # or the files are none of ours
-            problems += other_types(sink, made, beside(sink, sink.options["parquet"]))
+            problems += other_types(sink, made, directory)
         if problems:
             raise PipelineError(problems)
+        committed = context.storage / "checkpoints" / sink.name / "commits"
+        if _batches(_names(str(committed), None)) >= 0 and not _names(f"{directory}/_spark_metadata", context.spark):
+            tell_made_anew(f"{context.pipeline.name}.{sink.name}", directory)
         writer = made.writeStream.format("parquet")
         if sink.options["partition_by"]:
             writer = writer.partitionBy(*sink.options["partition_by"])
-        return writer.option("path", beside(sink, sink.options["parquet"]))
+        return writer.option("path", directory)
 
 
 KIND = Parquet()

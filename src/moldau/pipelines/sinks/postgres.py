@@ -174,7 +174,7 @@ class PostgresWriter:
         try:
             with psycopg.connect(self.url, connect_timeout=CONNECT_TIMEOUT_S) as database:
                 database.execute("SET LOCAL client_encoding TO 'UTF8'")
-                self._prepare(database)
+                self._prepare(database, batch)
                 written = self._enter(database, batch)
                 if written:
                     self._write_rows(database, rows)
@@ -184,7 +184,7 @@ class PostgresWriter:
             raise failed(f"PostgreSQL says: {said}") from error
         return written
 
-    def _prepare(self, database: "psycopg.Connection[Any]") -> None:
+    def _prepare(self, database: "psycopg.Connection[Any]", batch: Batch) -> None:
         from psycopg import sql
 
         book = self.table.beside(ledger.TABLE)
@@ -195,6 +195,8 @@ class PostgresWriter:
                 sql.SQL(ledger.CREATE).format(table=book.identifier, moment=sql.SQL("timestamp with time zone"))
             )
             database.execute(_create(self.table, self.columns, self.key))
+            if batch.number and not existing and not self.replace:
+                batches.tell_made_anew(batch.query, f"the table {self.table}")
             existing = self.table.columns(database)
         for name, declared in self.columns:
             if name not in existing:

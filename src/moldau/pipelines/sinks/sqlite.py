@@ -116,18 +116,20 @@ class SqliteWriter:
     def _write(self, rows: "pa.Table", batch: Batch) -> bool:
         with closing(sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as database:
             database.execute("BEGIN IMMEDIATE")
-            self._prepare(database)
+            self._prepare(database, batch)
             written = _enter(database, batch, self.sink)
             if written:
                 self._write_rows(database, rows)
             database.execute("COMMIT")
         return written
 
-    def _prepare(self, database: sqlite3.Connection) -> None:
+    def _prepare(self, database: sqlite3.Connection, batch: Batch) -> None:
         database.execute(ledger.CREATE.format(table=ledger.TABLE, moment="text"))
         existing = _columns(database, self.table)
         if not existing:
             database.execute(_create(self.table, self.columns, self.key))
+            if batch.number and not self.replace:
+                batches.tell_made_anew(batch.query, f"the table {self.table} of {self.path}")
             return
         for name, declared in self.columns:
             if name not in existing:

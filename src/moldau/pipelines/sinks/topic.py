@@ -109,8 +109,12 @@ class TopicSink:
     def attach(self, sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataStreamWriter":
         cluster = cluster_of(context.pipeline, sink.options)
         wanted: NewTopic | None = sink.options["create"]
-        if wanted:
-            cluster.create(sink.options["topic"], wanted.partitions, wanted.replicas, wanted.configs)
+        if (
+            wanted
+            and cluster.create(sink.options["topic"], wanted.partitions, wanted.replicas, wanted.configs)
+            and any((context.storage / "checkpoints" / sink.name / "commits").glob("[0-9]*"))
+        ):
+            batches.tell_made_anew(f"{context.pipeline.name}.{sink.name}", f"the topic {sink.options['topic']}")
         made = records(sink, rows, context)
         write = _by_batches(sink, context, cluster, ordered=bool(order.versions(sink, rows)))
         if write is None:
