@@ -58,6 +58,8 @@ def test_signs_and_encodings_are_as_told() -> None:
     assert found("Müller,Jörg\n".encode("cp1252"), encoding="cp1252") == [("Müller,Jörg", None)]
     [(value, _), (other, _)] = CsvRecords(NAMES, NAMES).find(b"M\xfcller,a\nb,c\n")
     assert (value, other) == (b"M\xfcller,a", b"b,c")
+    torn = CsvRecords(NAMES, NAMES, encoding="utf-16").find("a,b\nc,d".encode("utf-16") + b"x")
+    assert [value for value, _ in torn] == [b"a,b", b"c,d\xff"]
 
 
 @pytest.mark.parametrize("sign", ['"', "\\"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,8 +139,8 @@ def test_parquet_goes_round_through_sink_and_source_and_a_replayed_batch_adds_no
         sink_kind("parquet").attach(wider, lines.withColumn("length", F.lit("a")), context)
 
 
-def test_a_directory_with_files_of_another_checkpoint_is_refused(
-    spark: "SparkSession", storage: Path, tmp_path: Path
+def test_a_directory_with_files_of_another_checkpoint_is_refused_and_one_that_is_gone_told_of(
+    spark: "SparkSession", storage: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     notes, offsets = tmp_path / "table" / "_spark_metadata", storage / "checkpoints" / "out" / "offsets"
     notes.mkdir(parents=True)
@@ -158,6 +159,14 @@ def test_a_directory_with_files_of_another_checkpoint_is_refused(
     assert len(list(sink_kind("parquet").check(out, spec))) == 1, "another checkpoint has come further"
     (offsets / "9").touch()
     assert list(sink_kind("parquet").check(out, spec)) == []
+
+    shutil.rmtree(tmp_path / "table")
+    (storage / "checkpoints" / "out" / "commits").mkdir()
+    (storage / "checkpoints" / "out" / "commits" / "9").touch()
+    sink_kind("parquet").attach(out, rows, Context(spark, spec, storage))
+    assert caplog.messages == [
+        f"visits.out: {tmp_path}/table was not there and is made anew, without the rows of before"
+    ]
 
 
 def test_the_rate_source_makes_rows_and_the_console_shows_them(spark: "SparkSession", storage: Path) -> None:
@@ -189,8 +198,9 @@ def test_problems_of_files_and_rates_are_told(storage: Path, tmp_path: Path) -> 
     assert found.message == "source 'rows': 'header' needs the whole file, and 'multiline: false' divides it"
     [found] = source_kind("files").check(source("files", files=str(tmp_path), format="text", encoding="utf-16"), spec)
     assert found.message == "source 'rows': text files take no 'encoding'"
-    with pytest.raises(PipelineError, match="'encoding' must be an encoding such as UTF-8"):
-        source("files", files=str(tmp_path), format="csv", encoding="klingon")
+    for encoding in ("klingon", "rot13"):
+        with pytest.raises(PipelineError, match="'encoding' must be an encoding such as UTF-8"):
+            source("files", files=str(tmp_path), format="csv", encoding=encoding)
     [found] = source_kind("rate").check(source("rate", rate=1, **{"as": "table"}), spec)
     assert found.message == "source 'rows': 'rate' is only a stream"
     with pytest.raises(PipelineError, match="'rate' must be a whole number, 1 or more"):

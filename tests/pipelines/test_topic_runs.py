@@ -169,6 +169,46 @@ def test_a_day_that_is_replayed_into_files_has_all_its_rows(
     assert sorted(hours_before, key=str) == [("acme", 0), ("acme", None), ("bolt", None)]
 
 
+@pytest.mark.parametrize(
+    "once",
+    [
+        "visits.dropDuplicates(['organisation'])",
+        "visits.dropDuplicatesWithinWatermark(['organisation'])",
+        "visits.groupBy('organisation').applyInPandasWithState(first, 'organisation STRING', 'n INT', 'append', NEVER)",
+    ],
+)
+def test_a_day_without_its_duplicates_is_replayed_into_files(
+    spark: "SparkSession", moldau_cluster_only: Cluster, tmp_path: Path, once: str
+) -> None:
+    topic = moldau_cluster_only.new_topic("page-views")
+    moldau_cluster_only.send(topic, [_visit("acme", 0), _visit("acme", 0), _visit("bolt", 0), _visit("late", 25)])
+    file = tmp_path / "once.py"
+    file.write_text(f"""
+from pyspark.sql.streaming.state import GroupStateTimeout
+
+from moldau.pipelines import Pipeline
+
+NEVER = GroupStateTimeout.NoTimeout
+pipeline = Pipeline("{topic}", bootstrap="{moldau_cluster_only.bootstrap}")
+pipeline.source("visits", topic="{topic}", schema="organisation STRING, at TIMESTAMP", watermark="at 1 hour")
+
+
+def first(key, frames, state):
+    if not state.exists:
+        state.update((1,))
+        yield next(iter(frames))[["organisation"]].head(1)
+
+
+@pipeline.table(parquet="out")
+def once(visits):
+    return {once}
+""")
+    window = replay.Window(replay.moment("2026-11-16"), replay.moment("2026-11-17"))
+    to = replay.target(f"parquet={tmp_path}/again")
+    _run(replay.plan(read(file), load(file), "once", to, window, "again"), spark, window)
+    assert sorted(row["organisation"] for row in spark.read.parquet(f"{tmp_path}/again").collect()) == ["acme", "bolt"]
+
+
 def test_in_real_time_rows_come_out_as_they_come_in(
     spark: "SparkSession", moldau_cluster_only: Cluster, tmp_path: Path
 ) -> None:

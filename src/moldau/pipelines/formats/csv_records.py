@@ -5,12 +5,16 @@ their borders are found here, by Spark's rules: a quote at a field's beginning h
 quote that a separator or the line's end follows; where there is no such quote it is a letter like any other.
 """
 
+import codecs
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 UNDECODED = "surrogateescape"
 """Error handler for bytes that are no text: they pass as they are, and the record that has them is a bad one."""
+NO_TEXT = "moldau-no-text"
+"""The same when reading: Python's own gives up at a byte below 128, as in the rest of a torn UTF-16 file."""
+NEVER_UTF8 = "\udcff"
 
 NOT_IN_ORDER = r"^the header of its file |^\d+ fields under a header"
 """Reasons of records that are as they were written, their fields not in the schema's order."""
@@ -32,7 +36,7 @@ class CsvRecords:
 
     def find(self, content: bytes) -> Iterator[tuple[bytes, str | None]]:
         """Each record as UTF-8, its fields in the schema's order, and why it is a bad one (None: it is not)."""
-        text = content.decode(self.encoding, UNDECODED).removeprefix("\ufeff")
+        text = content.decode(self.encoding, NO_TEXT).removeprefix("\ufeff")
         records, field = self._split(text), re.compile(self._field())
         order = None
         if self.header:
@@ -66,6 +70,16 @@ class CsvRecords:
         if len(words) > 1 and words[0] == words[-1] == self.quote:
             return words[1:-1].replace(self.escape + self.quote, self.quote).strip()
         return words
+
+
+def _no_text(error: UnicodeError) -> tuple[str | bytes, int]:
+    try:
+        return codecs.lookup_error(UNDECODED)(error)
+    except UnicodeDecodeError as undecoded:
+        return NEVER_UTF8, undecoded.end
+
+
+codecs.register_error(NO_TEXT, _no_text)
 
 
 def _fields(record: str, field: re.Pattern[str]) -> list[str]:

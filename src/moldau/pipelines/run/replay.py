@@ -10,7 +10,7 @@ whole, laid down in the replay's storage, and streamed from there into the sink 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -52,19 +52,37 @@ class Window:
         return rows.where(F.col("_timestamp") < F.lit(self.end)) if self.end else rows
 
 
+AT_ONCE = frozenset({"Deduplicate", "DeduplicateWithinWatermark"})
+"""Operations with state that keep no row back. Of the second one Spark can compute nothing as a whole."""
+STREAMED_ONLY = frozenset({"FlatMapGroupsInPandasWithState"})
+"""Operations of which Spark can compute nothing as a whole, and that may keep rows for later."""
 LAID_DOWN = "rows"
 """Directory of rows that were computed as a whole."""
 
 
+def _at_once(rows: "DataFrame", apart: frozenset[str]) -> bool:
+    """Whether a stream keeps none of the rows back, but for what operations `apart` keep. Spark Connect shows no plan:
+    False."""
+    shown = getattr(rows, "_jdf", None) is not None
+    return shown and order.lost_by(rows, (), apart) in (None, order.FILES)
+
+
 def settled(
-    spec: PipelineSpec, sink: SinkSpec, rows: "DataFrame", context: Context, shape: "graph.Shape"
+    spec: PipelineSpec,
+    sink: SinkSpec,
+    rows: "DataFrame",
+    context: Context,
+    shape: "graph.Shape",
+    say: Callable[[str], None],
 ) -> "DataFrame":
     """The rows of a replay for its sink: as a stream gives them out, or computed as a whole where it would keep some
     back. A replay that was killed between the two finds them there."""
     from pyspark.sql import functions as F
 
-    shown = getattr(rows, "_jdf", None) is not None
-    if graph.output_mode(sink, rows) != "append" or (shown and order.lost_by(rows, ()) in (None, order.FILES)):
+    if graph.output_mode(sink, rows) != "append" or _at_once(rows, AT_ONCE):
+        return rows
+    if _at_once(rows, AT_ONCE | STREAMED_ONLY):
+        say(f"{sink.name}: rows that a function of yours keeps for a timeout are not in the replay")
         return rows
     directory = context.storage / LAID_DOWN
     whole = graph.rows_of(sink, graph.build(spec, replace(context, whole=True), shape))

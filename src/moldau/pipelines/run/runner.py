@@ -417,7 +417,7 @@ class Run:
         self, spec: PipelineSpec, sink: SinkSpec, rows: "DataFrame", context: Context, shape: "Shape"
     ) -> "DataFrame":
         try:
-            return replay.settled(spec, sink, rows, context, shape)
+            return replay.settled(spec, sink, rows, context, shape, self.display.say)
         except Exception as error:  # whatever Spark raises when it computes them
             raise RunFailed(f"{self.spec.name}.{sink.name}", error) from error
 

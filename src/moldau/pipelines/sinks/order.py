@@ -203,15 +203,15 @@ Traced = tuple[int, str]
 """A column that is followed down the plan: Spark's id of it, and the field of it that is meant (empty: all of it)."""
 
 
-def lost_by(rows: "DataFrame", key: Sequence[str]) -> str | None:
+def lost_by(rows: "DataFrame", key: Sequence[str], apart: frozenset[str] = frozenset()) -> str | None:
     """The operation after which rows of one key are in no order; None if they are, or if a key comes once in a batch.
-    Spark Connect shows no plan: None."""
+    Operations `apart` do not count. Spark Connect shows no plan: None."""
     frame = getattr(rows, "_jdf", None)
     if frame is None:
         return None
     plan = frame.queryExecution().analyzed()
     traced = [(found.exprId().id(), "") for found in _all(plan.output()) if found.name() in key]
-    return Walk().lost(plan, traced)
+    return Walk(apart).lost(plan, traced)
 
 
 def late_by(rows: "DataFrame") -> str | None:
@@ -238,6 +238,7 @@ def _late_by(plan: Any) -> str | None:
 class Walk:
     """Walk down a plan, to the first operation that says whether its rows are in order."""
 
+    apart: frozenset[str] = frozenset()
     _defined: dict[int, Any] = field(default_factory=dict)
     """The plans that a query names WITH ... AS."""
 
@@ -253,6 +254,8 @@ class Walk:
             branches = [(each, _by_position(plan, each, traced)) for each in inner]
             found = [self.lost(each, below) for each, below in branches]
             return next(filter(None, found), None) or (UNION if self._meet(branches) else None)
+        if kind in self.apart:
+            return self.lost(inner[0], traced)
         if kind in ("Aggregate", "Deduplicate", "Distinct"):
             return None if _comes_once(plan, kind, traced) else WORDS[kind]
         if not inner:

@@ -42,6 +42,7 @@ _OF_CSV = ("header", "multiline", "encoding")
 def encoding(value: Any) -> str:
     """The name of an encoding."""
     try:
+        "a".encode(text(value))  # some codecs are of no text
         return codecs.lookup(text(value)).name
     except LookupError:
         raise ValueError("an encoding such as UTF-8, ISO-8859-1 or windows-1252") from None
