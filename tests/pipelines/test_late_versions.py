@@ -117,7 +117,6 @@ def test_a_version_that_comes_late_does_not_take_the_place_of_a_newer_one(place:
     assert rows() == expected
 
 
-@pytest.mark.parametrize("place", ["sqlite", "delta", "postgres", "mongodb"], indirect=True)
 def test_a_deletion_that_comes_late_deletes_nothing_newer(place: Place) -> None:
     writer, rows = place
     writer.write(_arrow([(1, "a2", 1, 2), (2, "b1", 1, 1)], **{DELETED: [False, False]}), batch(0))

@@ -156,8 +156,7 @@ def test_an_upsert_into_iceberg_that_would_empty_a_column_is_refused(spark: "Spa
     assert table.tuples() == [(1, "a")]
 
 
-def test_rows_of_a_delta_table_can_be_deleted_by_key(spark: "SparkSession", tmp_path: Path) -> None:
-    table = Format("delta", tmp_path)
+def test_rows_of_a_table_can_be_deleted_by_key(spark: "SparkSession", table: Format, tmp_path: Path) -> None:
     spec = table.sink(key="id", delete_when="_op = 'd'", partition_by="day")
     schema = "id BIGINT, day STRING, _op STRING"
     rows = [(1, "mon", "c"), (2, "mon", "c"), (3, "tue", "d"), (2, "tue", "u")]
@@ -165,7 +164,9 @@ def test_rows_of_a_delta_table_can_be_deleted_by_key(spark: "SparkSession", tmp_
     assert table.tuples() == [(1, "mon"), (2, "tue")]
     assert table.write(spec, frame(spark, schema, [(1, None, "d"), (4, "tue", "c")]), 1)
     assert table.tuples() == [(2, "tue"), (4, "tue")]
-    assert (tmp_path / "visits" / "day=tue").is_dir()
+    assert table.write(spec, frame(spark, schema, [(2, None, "d"), (9, None, "d")]), 2)
+    assert table.tuples() == [(4, "tue")]
+    assert list(tmp_path.rglob("day=tue"))
 
 
 @pytest.mark.parametrize("key", [None, ["id"]])

@@ -18,7 +18,7 @@ from moldau.pipelines.file.problems import Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
 from moldau.pipelines.sinks import batches, iceberg_maintenance, maintenance, order
-from moldau.pipelines.sinks.batches import COLUMNS, KEY, Batch, Owner
+from moldau.pipelines.sinks.batches import COLUMNS, DELETE_WHEN, DELETED, KEY, Batch, Owner
 from moldau.pipelines.sinks.delta import variants_as_json
 from moldau.pipelines.sinks.iceberg_partitions import Partition, fields, lacks_package, partitions
 from moldau.pipelines.sinks.ledger import refuse_rollback
@@ -42,6 +42,7 @@ class IcebergSink:
         ),
         KEY,
         COLUMNS,
+        DELETE_WHEN,
         NEWEST_BY,
         Option(
             "partition_by",
@@ -55,7 +56,7 @@ class IcebergSink:
     guarantee = "exactly once"
 
     def check(self, sink: SinkSpec, pipeline: PipelineSpec) -> Iterator[Problem]:  # noqa: ARG002 - the protocol's
-        yield from order.check(sink)
+        yield from batches.check_deletions(sink)
         if "." not in sink.options["iceberg"]:
             place = sink.places.get("iceberg", sink.place)
             yield Problem(place, f"sink {sink.name!r}: the table needs its namespace", f"web.{sink.options['iceberg']}")
@@ -120,7 +121,7 @@ class IcebergWriter:
             self._fit(table, rows)
             with table.transaction() as transaction:
                 if self.replace:
-                    transaction.overwrite(rows, snapshot_properties=summary)
+                    transaction.overwrite(_kept(rows, self.key), snapshot_properties=summary)
                 elif self.key:
                     self._upsert(table, transaction, batches.newest(rows, self.key), summary)
                 else:
@@ -148,6 +149,7 @@ class IcebergWriter:
 
     def _fit(self, table: Any, rows: "pa.Table") -> None:
         """Add the columns that the table lacks, in a commit of its own."""
+        rows = _written(rows)
         there = [field.name for field in table.schema().fields]
         lacking = [name for name in there if name not in rows.column_names]
         if self.key and not self.replace and lacking:
@@ -158,17 +160,19 @@ class IcebergWriter:
                 update.union_by_name(rows.schema)
 
     def _upsert(self, table: Any, transaction: Any, rows: "pa.Table", summary: dict[str, str]) -> None:
-        """Put rows in the place of those with their keys. pyiceberg's own upsert leaves alone what has not changed, but
-        fails on files from before a column was added."""
+        """Put rows in the place of those with their keys, and nothing in the place of rows that are to go. pyiceberg's
+        own upsert leaves alone what has not changed, but deletes nothing, and fails on files from before a column was
+        added."""
         from pyiceberg.table.upsert_util import create_match_filter
 
         newest = self._not_older(table, rows)
-        there = table.current_snapshot()
-        if newest.num_rows and there is not None and there.schema_id != table.schema().schema_id:
+        kept, there = _kept(newest, self.key), table.current_snapshot()
+        other = there is not None and there.schema_id != table.schema().schema_id
+        if newest.num_rows and (other or kept.num_rows < newest.num_rows):
             same = create_match_filter(newest, list(self.key))
-            transaction.overwrite(newest, overwrite_filter=same, snapshot_properties=summary)
+            transaction.overwrite(kept, overwrite_filter=same, snapshot_properties=summary)
         else:
-            transaction.upsert(newest, list(self.key), snapshot_properties=summary)
+            transaction.upsert(kept, list(self.key), snapshot_properties=summary)
 
     def _not_older(self, table: Any, rows: "pa.Table") -> "pa.Table":
         """The rows but for those of which the table has a newer version."""
@@ -191,7 +195,7 @@ class IcebergWriter:
             properties = iceberg_maintenance.NEW_TABLE if self.compact else {}
             try:
                 with (
-                    catalog.create_table_transaction(self.table, rows.schema, properties=properties) as made,
+                    catalog.create_table_transaction(self.table, _written(rows).schema, properties=properties) as made,
                     made.update_spec() as division,
                 ):
                     for column, transform, name in fields(self.partition_by):
@@ -203,6 +207,21 @@ class IcebergWriter:
             except ValueError as error:
                 raise self.sink.error(f"Iceberg says: {str(error).strip()}") from error
         return catalog.load_table(self.table)
+
+
+def _written(rows: "pa.Table") -> "pa.Table":
+    """The rows without the column that says which of them delete."""
+    return rows.drop_columns([DELETED]) if DELETED in rows.column_names else rows
+
+
+def _kept(rows: "pa.Table", key: "Sequence[str]") -> "pa.Table":
+    """The newest row of each key that does not delete, or all rows where none may."""
+    import pyarrow.compute as pc  # type: ignore[import-untyped]  # no type information
+
+    if DELETED not in rows.column_names:
+        return rows
+    newest = batches.newest(rows, key)
+    return _written(newest.filter(pc.invert(newest.column(DELETED))))
 
 
 def _tuples(rows: "pa.Table", names: "Sequence[str]") -> "list[tuple[Any, ...]]":
