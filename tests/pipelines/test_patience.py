@@ -14,6 +14,8 @@ from moldau.pipelines.run.display import Display
 from moldau.pipelines.run.runner import ONCE, Run
 from moldau.pipelines.sinks import patience
 from moldau.pipelines.sinks.batches import Owner
+from moldau.pipelines.sinks.delta import DeltaWriter
+from moldau.pipelines.sinks.iceberg import IcebergWriter
 from moldau.pipelines.sinks.patience import Away, patiently
 from moldau.pipelines.sinks.postgres import PostgresWriter, Table
 from moldau.pipelines.sinks.sqlite import SqliteWriter
@@ -91,6 +93,31 @@ def test_a_database_that_does_not_answer_or_is_locked_is_away(
             writer.write(ROWS, batch(0))
         other.execute("ROLLBACK")
     assert writer.write(ROWS, batch(0))
+
+
+def test_a_lake_that_is_locked_or_whose_store_or_catalog_does_not_answer_is_away(tmp_path: Path) -> None:
+    nowhere = "http://127.0.0.1:1"
+    store = {"AWS_ENDPOINT_URL": nowhere, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "x", "max_retries": "0"}
+    secrets = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    delta = DeltaWriter(OWNER, "s3://bucket/table", storage=store | secrets)
+    with pytest.raises(Away, match="Delta says: Generic S3 error: Connection refused"):
+        delta.write(ROWS, batch(0))
+    rest = IcebergWriter(OWNER, "web.t", {"type": "rest", "uri": nowhere})
+    with pytest.raises(Away, match="Iceberg says: HTTPConnectionPool"):
+        rest.write(ROWS, batch(0))
+
+    uri = f"sqlite:///{tmp_path}/lake.db"
+    iceberg = IcebergWriter(OWNER, "web.t", {"type": "sql", "uri": f"{uri}?timeout=0.01", "warehouse": str(tmp_path)})
+    assert iceberg.write(ROWS, batch(0))
+    with sqlite3.connect(tmp_path / "lake.db", isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(Away, match=r"Iceberg says: \(sqlite3.OperationalError\) database is locked$"):
+            iceberg.write(ROWS, batch(1))
+        other.execute("ROLLBACK")
+    assert iceberg.write(ROWS, batch(1))
+    with pytest.raises(PipelineError, match="Iceberg says: ") as refused:
+        IcebergWriter(OWNER, "web.t", {"type": "strange"}).write(ROWS, batch(0))
+    assert not isinstance(refused.value, Away)
 
 
 def test_a_run_goes_on_when_its_store_is_back(

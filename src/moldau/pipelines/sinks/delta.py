@@ -17,7 +17,7 @@ from moldau.pipelines.file.options import Option, mapping, names, text
 from moldau.pipelines.file.problems import Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.sinks import batches, delta_columns, maintenance, order
+from moldau.pipelines.sinks import batches, delta_columns, lakes, maintenance, order
 from moldau.pipelines.sinks.batches import COLUMNS, DELETE_WHEN, DELETED, KEY, Batch, Owner
 from moldau.pipelines.sinks.ledger import refuse_rollback
 from moldau.pipelines.sinks.maintenance import COMPACT, HISTORY
@@ -92,7 +92,7 @@ class DeltaWriter:
 
     def write(self, rows: "pa.Table", batch: Batch) -> bool:
         from deltalake import CommitProperties, DeltaTable
-        from deltalake.exceptions import CommitFailedError, DeltaError
+        from deltalake.exceptions import DeltaError
         from deltalake.transaction import Transaction
 
         batches.refuse_null_keys(rows, self.key, self.sink)
@@ -113,9 +113,9 @@ class DeltaWriter:
                 self._append(batches.utc(rows), commit)
             if batch.number and not there and not self.replace:
                 batches.tell_made_anew(batch.query, self.path)
-        except CommitFailedError as error:  # another writer was first: the next attempt sees what it wrote
-            raise self.sink.away(f"Delta says: {str(error).strip()}") from error
-        except (DeltaError, ValueError) as error:
+        except (DeltaError, OSError, ValueError) as error:
+            if lakes.may_pass(error):  # if another writer was first, the next attempt sees what it wrote
+                raise self.sink.away(f"Delta says: {lakes.words(error)}") from error
             raise self.sink.error(f"Delta says: {str(error).strip()}") from error
         self._maintain(batch)
         return True

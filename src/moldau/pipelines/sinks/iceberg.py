@@ -14,10 +14,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from moldau.pipelines.file.options import Option, mapping, text
-from moldau.pipelines.file.problems import Problem
+from moldau.pipelines.file.problems import PipelineError, Problem
 from moldau.pipelines.file.spec import PipelineSpec, SinkSpec
 from moldau.pipelines.kinds import Context
-from moldau.pipelines.sinks import batches, iceberg_maintenance, maintenance, order
+from moldau.pipelines.sinks import batches, iceberg_maintenance, lakes, maintenance, order
 from moldau.pipelines.sinks.batches import COLUMNS, DELETE_WHEN, DELETED, KEY, Batch, Owner
 from moldau.pipelines.sinks.delta import variants_as_json
 from moldau.pipelines.sinks.iceberg_partitions import Partition, fields, lacks_package, partitions
@@ -102,11 +102,23 @@ class IcebergWriter:
     history: timedelta | None = None
 
     def write(self, rows: "pa.Table", batch: Batch) -> bool:
-        from pyiceberg.catalog import load_catalog
-        from pyiceberg.exceptions import CommitFailedException, ValidationError
+        from pyiceberg.exceptions import ValidationError
 
         batches.refuse_null_keys(rows, self.key, self.sink)
-        rows = batches.utc(rows)
+        try:
+            return self._write(batches.utc(rows), batch)
+        except PipelineError:
+            raise
+        except Exception as error:  # also those of a catalog's database or server, which are not all installed
+            if lakes.may_pass(error):  # if another writer was first, the next attempt sees what it wrote
+                raise self.sink.away(f"Iceberg says: {lakes.words(error)}") from error
+            if isinstance(error, ValueError | ValidationError):
+                raise self.sink.error(f"Iceberg says: {str(error).strip()}") from error
+            raise
+
+    def _write(self, rows: "pa.Table", batch: Batch) -> bool:
+        from pyiceberg.catalog import load_catalog
+
         table = self._table(load_catalog("default", **self.catalog), rows, batch)
         last = table.properties.get(PROPERTY + batch.owner)
         if last is not None and batch.number <= int(last):
@@ -117,20 +129,15 @@ class IcebergWriter:
             "moldau.checkpoint": batch.checkpoint,
             "moldau.batch": str(batch.number),
         }
-        try:
-            self._fit(table, rows)
-            with table.transaction() as transaction:
-                if self.replace:
-                    transaction.overwrite(_kept(rows, self.key), snapshot_properties=summary)
-                elif self.key:
-                    self._upsert(table, transaction, batches.newest(rows, self.key), summary)
-                else:
-                    transaction.append(rows, snapshot_properties=summary)
-                transaction.set_properties({PROPERTY + batch.owner: str(batch.number)})
-        except CommitFailedException as error:  # another writer was first: the next attempt sees what it wrote
-            raise self.sink.away(f"Iceberg says: {str(error).strip()}") from error
-        except (ValueError, ValidationError) as error:
-            raise self.sink.error(f"Iceberg says: {str(error).strip()}") from error
+        self._fit(table, rows)
+        with table.transaction() as transaction:
+            if self.replace:
+                transaction.overwrite(_kept(rows, self.key), snapshot_properties=summary)
+            elif self.key:
+                self._upsert(table, transaction, batches.newest(rows, self.key), summary)
+            else:
+                transaction.append(rows, snapshot_properties=summary)
+            transaction.set_properties({PROPERTY + batch.owner: str(batch.number)})
         self._maintain(table, batch)
         return True
 
@@ -204,8 +211,6 @@ class IcebergWriter:
                     batches.tell_made_anew(batch.query, f"the table {self.table}")
             except TableAlreadyExistsError:  # another writer was first, and its table is as good
                 pass
-            except ValueError as error:
-                raise self.sink.error(f"Iceberg says: {str(error).strip()}") from error
         return catalog.load_table(self.table)
 
 
