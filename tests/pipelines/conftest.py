@@ -4,6 +4,7 @@ import importlib
 import itertools
 import pkgutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     # pytest parses each module of ours as it is imported, and the parser of Python 3.11 mixes up two threads that do so
     # (python/cpython#106905: `AST constructor recursion depth mismatch`): so all are imported before there are several.
     for module in pkgutil.walk_packages(moldau.pipelines.__path__, "moldau.pipelines."):
-        importlib.import_module(module.name)
+        with suppress(ModuleNotFoundError):  # the capture of PostgreSQL needs more than the oldest PySpark has
+            importlib.import_module(module.name)
     spec = pipeline(storage=tmp_path_factory.mktemp("spark"), spark={"spark.sql.shuffle.partitions": "2"})
     started = session(spec, master="local[2]")
     yield started
