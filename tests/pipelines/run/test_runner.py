@@ -124,6 +124,26 @@ def test_an_error_of_spark_itself_is_told_without_its_stack(
     assert "SQLSTATE" not in str(failure.value)
 
 
+def test_a_python_that_starts_too_late_for_spark_is_waited_for_some_times(
+    spark: "SparkSession", storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter(range(4))
+
+    def late(_: int) -> None:
+        if next(times, 0) in (0, 2, 3):
+            raise RuntimeError(f"{runner.WORKER_LATE} in this test")
+
+    monkeypatch.setattr(runner, "LATE_MAX", 1)
+    fake_sink.BEFORE["out"] = late
+    made = spec(storage, source(_filled(tmp_path / "in", ["a"])), sink())
+    assert "in this test: the queries begin again" in _run(made, spark)
+    assert [row["word"] for row in fake_sink.kept("out")] == ["a"]
+
+    _filled(tmp_path / "in", ["b"])
+    with pytest.raises(RunFailed, match="Timed out while waiting for the Python worker"):
+        _run(made, spark)
+
+
 def test_a_stop_waits_for_the_batch_at_hand_and_the_next_run_goes_on(
     spark: "SparkSession", storage: Path, tmp_path: Path
 ) -> None:

@@ -56,6 +56,12 @@ REALTIME_BATCH = "5 seconds"
 """Time between two writes of the position, the least that Spark takes; the rows themselves are written as they come."""
 RENEWED = "renewed"
 """End of queries that are started again to read a table from its new files."""
+WORKER_LATE = "Timed out while waiting for the Python worker to connect back"
+"""Spark's words for a Python that did not start in ten seconds, which no setting changes."""
+LATE_MAX = 5
+"""Times in a row that a run begins again after that."""
+LATE_APART_S = 300.0
+"""Seconds of a run after which the next time is the first again."""
 LOOK_S = 0.5
 STATUS_S = 1.0
 TOPICS_S = 10.0
@@ -283,15 +289,20 @@ class Run:
 
     def to_the_end(self) -> None:
         """Run until every query has ended by itself, or a stop is asked for. Begins again where records that made it
-        fail could be set aside, where a table was laid down anew, and where a captured one has other columns. Raises
-        PipelineError or RunFailed."""
+        fail could be set aside, where a table was laid down anew, where a captured one has other columns, and where
+        the machine was too busy for Spark's patience. Raises PipelineError or RunFailed."""
+        late = 0
         while True:
+            begun = time.monotonic()
             try:
                 if self._attempt() != RENEWED:
                     return
                 self.display.say(f"{self.spec.name}: a table has new files: the queries begin again")
             except RunFailed as failure:
-                if OTHER_COLUMNS in str(failure) and not self.stop.asked:
+                late = late + 1 if time.monotonic() - begun < LATE_APART_S else 1
+                too_late = WORKER_LATE in str(failure) and late <= LATE_MAX
+                again = too_late or OTHER_COLUMNS in str(failure)
+                if again and not self.stop.asked:
                     self.display.say(f"{failure}: the queries begin again")
                 else:
                     self._set_aside(failure)
