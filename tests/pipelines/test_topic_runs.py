@@ -15,10 +15,13 @@ from confluent_kafka import Consumer, TopicPartition
 from moldau.pipelines.file.files import load, read
 from moldau.pipelines.file.problems import PipelineError
 from moldau.pipelines.file.spec import PipelineSpec
-from moldau.pipelines.run import replay
+from moldau.pipelines.run import replay, runner
 from moldau.pipelines.run.display import Display
+from moldau.pipelines.run.groups import Groups, readers_of_sink
+from moldau.pipelines.run.identity import Identity
+from moldau.pipelines.run.progress import Progress
 from moldau.pipelines.run.reset import reset
-from moldau.pipelines.run.runner import ONCE, REALTIME, Run, Stop
+from moldau.pipelines.run.runner import CONTINUOUS, ONCE, REALTIME, Run, Stop
 from moldau.pipelines.run.storage import Storage
 from moldau.pipelines.topics import when_ready
 from tests.pipelines.clusters import Cluster, Record
@@ -167,6 +170,29 @@ def test_a_day_that_is_replayed_into_files_has_all_its_rows(
     found = again("pairs", "two")
     hours_before = [(name, at and at.astimezone(UTC).hour) for name, at in found]
     assert sorted(hours_before, key=str) == [("acme", 0), ("acme", None), ("bolt", None)]
+
+
+def test_two_pipelines_of_one_name_that_begin_together_find_each_other(
+    spark: "SparkSession", moldau_cluster_only: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "TOPICS_S", 0.0)
+    monkeypatch.setattr(runner, "NAMESAKES_S", TIMEOUT_S)
+    topic = moldau_cluster_only.new_topic("page-views")
+    moldau_cluster_only.send(topic, [_visit("acme", 0)])
+    spec = load(_pipeline(tmp_path, moldau_cluster_only, topic))
+    group = f"{spec.name}.table"
+    claim = Identity("of another", "/elsewhere").claim
+    other = Groups({group: readers_of_sink(spec, spec.sinks["table"])}, lambda _: None, claim)
+
+    class Met(Display):
+        """A display at each look of which the other pipeline has committed something."""
+
+        def show(self, progress: Progress) -> None:  # noqa: ARG002 - the other one's progress matters
+            other.commit(group, {topic: {0: 1}})
+
+    with pytest.raises(PipelineError, match=rf"another pipeline is called '{spec.name}': .*:/elsewhere"):
+        Run(spec, spark, CONTINUOUS, display=Met(io.StringIO(), live=False)).to_the_end()
+    other.close()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from moldau.pipelines.run.groups import Reader, readers
 from moldau.pipelines.run.places import place_written
 from moldau.pipelines.run.storage import Storage
 from moldau.pipelines.secrets import without_secrets
-from moldau.pipelines.topics import ClusterError
+from moldau.pipelines.topics import Cluster, ClusterError
 
 FILE = "identity.json"
 MARK = "moldau-pipeline"
@@ -103,24 +103,34 @@ def _copies(spec: PipelineSpec, known: Identity, here: str) -> Iterator[Problem]
 
 
 def _namesakes(spec: PipelineSpec, known: Identity) -> Iterator[Problem]:
-    """The problem of groups whose offsets another pipeline has committed."""
+    """The problem of groups whose offsets another pipeline has committed. A cluster that is away is asked once, and
+    left to Spark, which waits for it."""
+    away: set[Cluster] = set()
     for name, sources in _queries(spec).items():
         group = f"{spec.name}.{name}"
         for reader in readers(spec, sources):
-            for where in _others(reader, group, known.id):
+            for where in _others(reader, group, known.id, away):
                 words = f"another pipeline is called {spec.name!r}: group {group!r} is that of {where}"
                 hint = "give this one another `name`; if it is the same one, bring its storage along, or reset it"
                 yield Problem(spec.place, words, hint)
                 return
 
 
-def _others(reader: Reader, group: str, ours: str) -> Iterator[str]:
+def namesakes(spec: PipelineSpec, known: Identity) -> list[Problem]:
+    """Problems of another pipeline that has begun at the same time: when both began neither had committed anything."""
+    return list(_namesakes(spec, known))
+
+
+def _others(reader: Reader, group: str, ours: str, away: set[Cluster]) -> Iterator[str]:
     """The storages of other pipelines that have committed offsets of the group."""
+    if reader.cluster in away:
+        return
     try:
         there = reader.cluster.topics()
         read = {topic: partitions for topic, partitions in there.items() if reader.reads(topic)}
         claims = reader.cluster.metadata_of_group(group, read)
-    except ClusterError:  # Spark waits for a cluster that is away
+    except ClusterError:
+        away.add(reader.cluster)
         return
     for claim in sorted(claims):
         mark, _, rest = claim.partition(" ")

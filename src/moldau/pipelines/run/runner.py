@@ -66,6 +66,8 @@ LOOK_S = 0.5
 STATUS_S = 1.0
 TOPICS_S = 10.0
 """Seconds between two looks whether the topics are still the same ones."""
+NAMESAKES_S = 90.0
+"""Seconds of a run in which another one of its name may turn up that has begun together with it."""
 STOP_WAIT_S = 60.0
 """Seconds that a stop waits for the end of a batch."""
 GONE_WAIT_S = 5.0
@@ -281,6 +283,7 @@ class Run:
     _queries: "dict[str, StreamingQuery]" = field(default_factory=dict)
     _started: str = ""
     _status_at: float = 0.0
+    _begun_at: float = field(default_factory=time.monotonic)
     _looked_at: float = field(default_factory=time.monotonic)
     _identity: identity.Identity | None = None
     _aside: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -480,17 +483,19 @@ class Run:
                 return "stopped" if self.stop.asked else RENEWED
             with progress.changed:
                 progress.changed.wait(LOOK_S)
-            self._look_at_topics()
+            self._look_around()
             self._report(progress, "running")
         return "finished"
 
-    def _look_at_topics(self) -> None:
+    def _look_around(self) -> None:
         """Raise PipelineError if a topic is another one than when the run began: Spark passes over its first records
-        where it may skip what is lost."""
+        where it may skip what is lost. At first also if another pipeline commits to the same groups."""
         if self._identity is None or time.monotonic() - self._looked_at < TOPICS_S:
             return
         self._looked_at = time.monotonic()
         problems = identity.made_anew(self.spec, self._identity)
+        if time.monotonic() - self._begun_at < NAMESAKES_S:
+            problems += identity.namesakes(self.spec, self._identity)
         if problems:
             raise PipelineError(problems)
 
