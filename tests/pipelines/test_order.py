@@ -5,6 +5,7 @@ import json
 import os
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from moldau.pipelines.file.files import load
 from moldau.pipelines.file.problems import PipelineError
 from moldau.pipelines.file.spec import SinkSpec
 from moldau.pipelines.kinds import sink_kind
+from moldau.pipelines.run import graph
 from moldau.pipelines.run.display import Display
 from moldau.pipelines.run.runner import ONCE, Run
 from moldau.pipelines.sinks import batches, order, sqlite
@@ -252,6 +254,27 @@ def _with_state(spark: "SparkSession") -> Any:
 
     grouped = spark.table("a").groupBy("k")
     return grouped.applyInPandasWithState(kept, "k BIGINT, _offset BIGINT", "n INT", "append", "NoTimeout")
+
+
+def test_where_spark_connect_shows_a_text_in_place_of_a_plan_a_line_says_what_it_hides(
+    spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spark.readStream.format("rate").load().createOrReplaceTempView("ticks")
+    spark.range(3).createOrReplaceTempView("names")
+
+    def told(query: str, **options: Any) -> str | None:
+        spark.sql(query).explain(extended=True)
+        shown = capsys.readouterr().out
+        rows = SimpleNamespace(columns=["k"], _explain_string=lambda extended: shown)  # noqa: ARG005 - as Spark's
+        out = sink("sqlite", sqlite="x.db", table="t", **{"key": "k", **options})
+        return graph.hidden_order(pipeline(tmp_path), out, rows)  # type: ignore[arg-type]  # as of Spark Connect
+
+    joined = "SELECT value AS k FROM ticks JOIN names ON id = value"
+    assert told(joined) == (
+        "whether the newest row of a key comes last after a join Spark Connect does not show: name `newest_by`"
+    )
+    assert told(joined, newest_by="none") is told("SELECT value AS k FROM ticks WHERE value > 1") is None
+    assert told("SELECT value AS k FROM ticks UNION ALL SELECT value + 1 FROM ticks") is not None
 
 
 def test_columns_that_cannot_tell_the_order_are_refused(spark: "SparkSession", tmp_path: Path) -> None:

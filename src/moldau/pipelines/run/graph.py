@@ -194,6 +194,16 @@ def _in_no_order(spec: PipelineSpec, sink: SinkSpec, rows: "DataFrame") -> Probl
     return problem if problem and (sink.kind != "topic" or keeps_newest(sink, spec)) else None
 
 
+def hidden_order(spec: PipelineSpec, sink: SinkSpec, rows: "DataFrame") -> str | None:
+    """A line for a sink of which nobody can say whether the newest row of a key comes last."""
+    if sink.kind == "topic" and not keeps_newest(sink, spec):
+        return None
+    operation = order.hidden_by(sink, rows)
+    if operation is None:
+        return None
+    return f"whether the newest row of a key comes last after {operation} Spark Connect does not show: name `newest_by`"
+
+
 # --- values that no sink can keep
 
 

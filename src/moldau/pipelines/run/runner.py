@@ -414,6 +414,9 @@ class Run:
         kind = sink_kind(sink.kind)
         if self.shape is not None:
             rows = self._settled(spec, sink, rows, context, self.shape)
+        hidden = graph.hidden_order(spec, sink, rows)
+        if hidden is not None:
+            self.display.say(f"{self.spec.name}.{sink.name}: {hidden}")
         rows = graph.guarded(sink, rows) if self.mode != REALTIME else rows
         self.display.say(
             f"{self.spec.name}.{sink.name}: to {sink.kind}, {sink.options.get('delivery') or kind.guarantee}"

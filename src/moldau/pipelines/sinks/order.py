@@ -8,6 +8,7 @@ Sinks that keep rows compare the columns of `newest_by` with the row that is the
 batches late changes nothing.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -187,6 +188,11 @@ WORDS = {
     "DeduplicateWithinWatermark": "a deduplication",
     "Distinct": "DISTINCT",
 }
+ANALYZED = "== Analyzed Logical Plan =="
+MOVING = re.compile(
+    r"^[ :+|~-]*(Join|Union|Repartition\w*|Deduplicate\w*|FlatMapGroups\w*|TransformWithState\w*)\b", re.M
+)
+"""Operations that move rows, in the words of a plan; an aggregation is most often by the sink's key."""
 WITH_STATE = frozenset(
     {
         *("FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState"),
@@ -212,6 +218,17 @@ def lost_by(rows: "DataFrame", key: Sequence[str], apart: frozenset[str] = froze
     plan = frame.queryExecution().analyzed()
     traced = [(found.exprId().id(), "") for found in _all(plan.output()) if found.name() in key]
     return Walk(apart).lost(plan, traced)
+
+
+def hidden_by(sink: SinkSpec, rows: "DataFrame") -> str | None:
+    """The operation after which rows of a key may come in any order, of a sink that says nothing of it, where Spark
+    Connect shows the plan as text only: what the key is to the operation cannot be told from it."""
+    asks_nothing = not sink.options.get("key") or sink.options.get("newest_by") is not None
+    if asks_nothing or getattr(rows, "_jdf", None) is not None or _places(rows, None):
+        return None
+    shown = rows._explain_string(extended=True)  # type: ignore[operator]  # of Connect's own class
+    found = MOVING.search(shown.partition(ANALYZED)[2].partition("\n== ")[0])
+    return WORDS.get(found[1], found[1]) if found else None
 
 
 def late_by(rows: "DataFrame") -> str | None:
