@@ -22,21 +22,23 @@ from tests.pipelines.standalone_spark import Standalone, connect_server, standal
 TIMEOUT_S = 180.0
 LOOK_S = 0.05
 HELPER = """
+from letters import upper
+
+
 def capital(text):
-    return text.upper()
+    return upper.all_of(text)
 """
 PYTHON_FILE = """
+import capitals
 from pyspark.sql import functions as F
 
 from moldau.pipelines import Pipeline
 
-pipeline = Pipeline("capitals", spark={{"spark.submit.pyFiles": "{helper}"}})
+pipeline = Pipeline("capitals")
 pipeline.source("visits", topic="page-views", schema="organisation STRING")
 
 
 def shout(text):
-    import capitals
-
     return capitals.capital(text)
 
 
@@ -89,7 +91,10 @@ def test_a_file_of_python_and_what_it_imports_are_sent_to_the_workers(
     cluster: Cluster, sent: Counts, spark: Standalone, tmp_path: Path
 ) -> None:
     (tmp_path / "capitals.py").write_text(HELPER)
-    (tmp_path / "capitals_of_visits.py").write_text(PYTHON_FILE.format(helper=tmp_path / "capitals.py"))
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "__init__.py").touch()
+    (tmp_path / "letters" / "upper.py").write_text("def all_of(text):\n    return text.upper()\n")
+    (tmp_path / "capitals_of_visits.py").write_text(PYTHON_FILE)
     end(start(tmp_path, tmp_path / "capitals_of_visits.py", cluster, "--master", spark.url))
     with closing(sqlite3.connect(tmp_path / "capitals.db")) as connection:
         found = connection.execute("SELECT name, count(*) FROM capitals GROUP BY name").fetchall()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import moldau
 from moldau.pipelines.file.spec import PipelineSpec
 from moldau.pipelines.secrets import without_secrets
+from moldau.pipelines.spark import modules
 from moldau.pipelines.spark.jars import cache_directory, connector_jars
 from moldau.pipelines.spark.java import home_for_spark, java_home
 
@@ -66,14 +67,17 @@ def session(
 
     with SparkContext._lock:
         running = SparkContext._active_spark_context is not None
-    return (
-        SparkSession.builder.getOrCreate() if running else SparkSession(_start(spec, settings(spec, master, realtime)))
-    )
+    if running:
+        return SparkSession.builder.getOrCreate()
+    spark = SparkSession(_start(spec, settings(spec, master, realtime)))
+    modules.send(spark, spec)
+    return spark
 
 
 def beside(spark: "SparkSession", spec: PipelineSpec) -> "SparkSession":
     """A session for one more pipeline in the same Spark: with names of its own and the pipeline's settings of SQL."""
     made = spark.newSession()
+    modules.send(made, spec)
     for name, value in spec.spark.items():
         if name.startswith("spark.sql.") and made.conf.isModifiable(name):
             made.conf.set(name, value)
@@ -184,6 +188,7 @@ def _connect(spec: PipelineSpec, remote: str) -> "SparkSession":
         jars = ",".join(map(str, connector_jars()))
         raise SessionFailed(f"the Spark at {remote} has no Kafka connector: start it with --jars {jars}")
     spark.addArtifacts(str(packed_package()), pyfile=True)
+    modules.send(spark, spec, connected=True)
     return spark
 
 
