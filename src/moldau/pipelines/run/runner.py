@@ -12,6 +12,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
@@ -237,6 +238,7 @@ def silence() -> None:
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     logging.getLogger().addFilter(_is_not_of_py4j)
+    warnings.filterwarnings("ignore", message="Delete operation did not match any records")  # pyiceberg's, of an upsert
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
