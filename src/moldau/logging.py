@@ -19,6 +19,7 @@ from confluent_kafka import KafkaException, Producer
 
 from moldau.client.line_sender import IN_FLIGHT_MAX, PIECE_BYTES, Line, LineSender, LogCounts, MakeProducer
 from moldau.client.log_lines import PLAIN_TEXT, JsonFormatter
+from moldau.client.settings import Bootstrap, brokers
 
 __all__ = ["JsonFormatter", "KafkaHandler", "LogCounts"]
 
@@ -51,7 +52,7 @@ class KafkaHandler(logging.Handler):
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Bootstrap,
         topic: str,
         *,
         level: int | str = logging.NOTSET,
@@ -76,7 +77,7 @@ class KafkaHandler(logging.Handler):
         self.formatter = _formatter(format)
         self._key = _key(key)
         self._close_timeout_s = close_timeout_s
-        settings = {"bootstrap.servers": bootstrap, **DEFAULTS, **(properties or {})}
+        settings = {"bootstrap.servers": brokers(bootstrap), **DEFAULTS, **(properties or {})}
         self._new_sender = partial(LineSender, topic, _producer_of(settings), queue_bytes)
         self._sender = self._new_sender()
         try:

@@ -28,8 +28,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 )
 
 from moldau.client.errors import ClientError
+from moldau.client.one_process import OneProcess
 from moldau.client.records import milliseconds
-from moldau.client.settings import REQUEST_TIMEOUT_S, asked, failure, made, settings
+from moldau.client.settings import REQUEST_TIMEOUT_S, Bootstrap, asked, failure, made, settings
 
 T = TypeVar("T")
 Partition = tuple[str, int]
@@ -92,8 +93,9 @@ def _spec(at: str | datetime | float) -> Any:
 class Admin:
     """Creates, describes, alters and deletes. Each call waits for the cluster; a failure is a ClientError."""
 
-    def __init__(self, bootstrap: str | None = None, *, properties: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, bootstrap: Bootstrap | None = None, *, properties: Mapping[str, Any] | None = None) -> None:
         self._kafka = made(AdminClient, settings(bootstrap, {}, properties))
+        self._process = OneProcess(self._kafka, "admin")
 
     # --- topics ---
 
@@ -118,8 +120,8 @@ class Admin:
         """Create a topic; without numbers the broker's own hold. Whether it is new: False only with `exist_ok`."""
         topic = NewTopic(
             name,
-            num_partitions=partitions or BROKERS_CHOICE,
-            replication_factor=replication_factor or BROKERS_CHOICE,
+            num_partitions=BROKERS_CHOICE if partitions is None else partitions,
+            replication_factor=BROKERS_CHOICE if replication_factor is None else replication_factor,
             config={key: str(value) for key, value in (config or {}).items()},
         )
         try:
@@ -248,6 +250,7 @@ class Admin:
 
     def _one(self, call: Callable[[], Mapping[Any, Future[Any]]], what: str) -> Any:
         """The answer of a call that asks for one thing."""
+        self._process.check()
         [future] = asked(call, what).values()
         return self._result(future, what)
 

@@ -11,12 +11,13 @@ from typing import Any, Literal, Self
 from moldau.client import admin as threads
 from moldau.client.admin import Broker, Lag, Partition, TopicInfo
 from moldau.client.one_thread import OneThread
+from moldau.client.settings import Bootstrap
 
 
 class Admin:
     """Creates, describes, alters and deletes. The calls are those of `moldau.Admin`, awaited."""
 
-    def __init__(self, bootstrap: str | None = None, *, properties: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, bootstrap: Bootstrap | None = None, *, properties: Mapping[str, Any] | None = None) -> None:
         self._admin = threads.Admin(bootstrap, properties=properties)
         self._thread = OneThread("moldau-aio-admin")
 

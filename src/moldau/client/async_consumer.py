@@ -25,7 +25,7 @@ from moldau.client.one_thread import OneThread
 from moldau.client.records import Record
 from moldau.client.seeks import Partition
 from moldau.client.serdes import BYTES, Serde
-from moldau.client.settings import REQUEST_TIMEOUT_S
+from moldau.client.settings import REQUEST_TIMEOUT_S, Bootstrap
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Consumer(Generic[K, V]):
         self,
         *topics: str,
         group_id: str,
-        bootstrap: str | None = None,
+        bootstrap: Bootstrap | None = None,
         key: Serde[K] = BYTES,  # type: ignore[assignment]  # a default for a type that the caller chooses
         value: Serde[V] = BYTES,  # type: ignore[assignment]  # the same
         auto_offset_reset: Literal["earliest", "latest", "error"] = "earliest",

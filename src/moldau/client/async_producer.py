@@ -16,6 +16,7 @@ from moldau.client.one_thread import OneThread
 from moldau.client.producer import WAIT_FOR_ROOM_S, Partitioner
 from moldau.client.records import HeadersIn, Sent
 from moldau.client.serdes import PLAIN, Serde
+from moldau.client.settings import Bootstrap
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -76,7 +77,7 @@ class Producer(Generic[K, V]):
 
     def __init__(
         self,
-        bootstrap: str | None = None,
+        bootstrap: Bootstrap | None = None,
         *,
         key: Serde[K] = PLAIN,  # type: ignore[assignment]  # a default for a type that the caller chooses
         value: Serde[V] = PLAIN,  # type: ignore[assignment]  # the same

@@ -15,7 +15,7 @@ from moldau.client.errors import ClientError
 from moldau.client.one_thread import OneThread
 from moldau.client.records import Record
 from moldau.client.serdes import BYTES, Serde
-from moldau.client.settings import REQUEST_TIMEOUT_S
+from moldau.client.settings import REQUEST_TIMEOUT_S, Bootstrap
 from moldau.client.simple_consumer import Ends, Start
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class SimpleConsumer(Generic[K, V]):
         partition: int = 0,
         start: Start = "earliest",
         *,
-        bootstrap: str | None = None,
+        bootstrap: Bootstrap | None = None,
         key: Serde[K] = BYTES,  # type: ignore[assignment]  # a default for a type that the caller chooses
         value: Serde[V] = BYTES,  # type: ignore[assignment]  # the same
         isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
@@ -81,7 +81,7 @@ class SimpleConsumer(Generic[K, V]):
 
     async def to_end(self) -> AsyncIterator[Record[K, V]]:
         """Records from the position up to the end that the partition has now."""
-        end = (await self.ends()).latest
+        end = await self._thread.run(self._consumer.end_ahead)
         while self.position < end:
             for record in await self.fetch(BATCH_RECORDS, REQUEST_TIMEOUT_S, end):
                 yield record

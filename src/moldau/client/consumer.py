@@ -22,10 +22,11 @@ from confluent_kafka import Consumer as KafkaConsumer
 
 from moldau.client.decoding import decoded
 from moldau.client.errors import ClientError, client_error
+from moldau.client.one_process import OneProcess
 from moldau.client.records import Record, milliseconds, place_of
 from moldau.client.seeks import Partition, Seeks
 from moldau.client.serdes import BYTES, Serde
-from moldau.client.settings import REQUEST_TIMEOUT_S, asked, log, made, settings
+from moldau.client.settings import REQUEST_TIMEOUT_S, Bootstrap, asked, log, made, settings
 from moldau.client.signals import stopping_on_signals
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Consumer(Generic[K, V]):
         self,
         *topics: str,
         group_id: str,
-        bootstrap: str | None = None,
+        bootstrap: Bootstrap | None = None,
         key: Serde[K] = BYTES,  # type: ignore[assignment]  # a default for a type that the caller chooses
         value: Serde[V] = BYTES,  # type: ignore[assignment]  # the same
         auto_offset_reset: Literal["earliest", "latest", "error"] = "earliest",
@@ -89,6 +90,8 @@ class Consumer(Generic[K, V]):
     ) -> None:
         if not topics:
             raise ValueError("name a topic: Consumer('visits', group_id='clerks')")
+        if not all(isinstance(each, str) for each in topics):
+            raise TypeError("topics are named one by one: Consumer('visits', 'orders', group_id='clerks')")
         self.group_id = group_id
         self.auto_commit = auto_commit
         self.key_serde = key
@@ -117,6 +120,7 @@ class Consumer(Generic[K, V]):
         """The first offsets that were handed out since the last commit."""
         always = {"error_cb": self._on_error, "enable.partition.eof": True}  # the latter for `_seeks`
         self._kafka = made(KafkaConsumer, {**settings(bootstrap, chosen, properties), **always})
+        self._process = OneProcess(self._kafka, "consumer")
         self._seeks = Seeks(self._go_to)
         asked(
             lambda: self._kafka.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked),
@@ -463,7 +467,7 @@ class Consumer(Generic[K, V]):
         self._close(is_handled=True)
 
     def _close(self, is_handled: bool) -> None:
-        if self._is_closed:
+        if self._is_closed or self._process.is_forked:
             return
         if is_handled:
             self.mark_handled()
@@ -479,3 +483,4 @@ class Consumer(Generic[K, V]):
     def _check(self) -> None:
         if self._is_closed:
             raise ClientError("the consumer is closed")
+        self._process.check()

@@ -16,7 +16,7 @@ from moldau.client.message_headers import read_headers
 from moldau.client.producer import Producer
 from moldau.client.records import Record, place_of
 from moldau.client.serdes import BYTES
-from moldau.client.settings import log
+from moldau.client.settings import Bootstrap, log
 from moldau.client.signals import stopping_on_signals
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _words(error: Exception) -> str:
 class DeadLetters:
     """Writes dead letters to a topic of the consumer's cluster."""
 
-    def __init__(self, topic: str, group_id: str, bootstrap: str | None, properties: dict[str, Any]) -> None:
+    def __init__(self, topic: str, group_id: str, bootstrap: Bootstrap | None, properties: dict[str, Any]) -> None:
         self._topic = topic
         self._group_id = group_id
         self._producer = Producer(bootstrap, key=BYTES, value=BYTES, properties=_for_producers(properties))

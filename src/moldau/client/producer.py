@@ -18,9 +18,10 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as KafkaProducer
 
 from moldau.client.errors import ClientError, client_error
+from moldau.client.one_process import OneProcess
 from moldau.client.records import HeadersIn, Sent, in_order, milliseconds
 from moldau.client.serdes import PLAIN, Serde
-from moldau.client.settings import REQUEST_TIMEOUT_S, asked, made, settings
+from moldau.client.settings import REQUEST_TIMEOUT_S, Bootstrap, asked, is_idempotent, made, settings
 from moldau.client.transactions import Transactional
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ else:
 Partitioner = Callable[[str, K | None, V | None, int], int]
 """Function of topic, key, value and number of partitions; returns the partition."""
 
+ACKS = ("all", "-1", "1", "0")
 ANY_PARTITION = -1
 POLL_S = 0.1
 WAIT_FOR_ROOM_S = 60.0
@@ -83,7 +85,7 @@ class Producer(Generic[K, V]):
 
     def __init__(
         self,
-        bootstrap: str | None = None,
+        bootstrap: Bootstrap | None = None,
         *,
         key: Serde[K] = PLAIN,  # type: ignore[assignment]  # a default for a type that the caller chooses
         value: Serde[V] = PLAIN,  # type: ignore[assignment]  # the same
@@ -92,7 +94,9 @@ class Producer(Generic[K, V]):
         transactional_id: str | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> None:
-        chosen = {**DEFAULTS, "acks": acks, "enable.idempotence": str(acks) in ("all", "-1")}
+        if str(acks) not in ACKS:
+            raise ValueError(f"acks is {acks!r}, none of 'all', 1 and 0")
+        chosen = {**DEFAULTS, "acks": acks, "enable.idempotence": is_idempotent({"acks": acks, **(properties or {})})}
         if isinstance(partitioner, str):
             chosen["partitioner"] = partitioner
         if transactional_id is not None:
@@ -107,6 +111,7 @@ class Producer(Generic[K, V]):
         """Deliveries that failed since the last flush."""
         self._is_closed = False
         self._kafka = made(KafkaProducer, {**settings(bootstrap, chosen, properties), "error_cb": self._on_error})
+        self._process = OneProcess(self._kafka, "producer")
         self._transactional = Transactional(self._kafka, transactional_id)
         self._poller = threading.Thread(target=self._poll, name="moldau-producer", daemon=True)
         self._poller.start()
@@ -227,6 +232,7 @@ class Producer(Generic[K, V]):
         handled in the same moment. An exception aborts, and goes on its way."""
         if consumer is not None and consumer.auto_commit:
             raise ClientError("a consumer in a transaction must not commit by itself: Consumer(..., auto_commit=False)")
+        self._check()
         self._transactional.begin()
         try:
             yield
@@ -235,6 +241,8 @@ class Producer(Generic[K, V]):
                 consumer.give_offsets_to(self._transactional)
             self._transactional.commit()
         except BaseException:
+            if self._process.is_forked:
+                raise
             self._transactional.abort()
             with self._lock:
                 self._unseen.clear()  # they failed together, and the exception says why
@@ -247,6 +255,7 @@ class Producer(Generic[K, V]):
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every record is sent or has failed. Raises ClientError if one has failed whose future nobody
         asked, or if `timeout_s` is over before."""
+        self._process.check()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while len(self._kafka):
             self._kafka.flush(POLL_S)  # in pieces, so that Ctrl-C is heard
@@ -261,8 +270,8 @@ class Producer(Generic[K, V]):
             raise ClientError(f"{first}{more}", getattr(first, "code", ""), is_fatal=self._fatal is not None)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Flush, and end. Raises what `flush` raises."""
-        if self._is_closed:
+        """Flush, and end. Raises what `flush` raises. In a forked process it is the parent's, who does both."""
+        if self._is_closed or self._process.is_forked:
             return
         try:
             self.flush(timeout_s)
@@ -283,6 +292,7 @@ class Producer(Generic[K, V]):
     def _check(self) -> None:
         if self._is_closed:
             raise ClientError("the producer is closed")
+        self._process.check()
         if self._fatal is not None:
             raise client_error(self._fatal, "the producer has failed")
 

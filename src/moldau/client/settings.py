@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
@@ -13,18 +13,47 @@ log = logging.getLogger("moldau.client")
 T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 30.0
+IN_ORDER_MAX = 5
+"""Requests on their way at once up to which a broker tells repeated batches from new ones."""
 DEFAULT_BOOTSTRAP = "localhost:9092"
+Bootstrap = str | Sequence[str]
+"""Brokers to ask first: `"a:9092,b:9092"`, or a list of them."""
 QUIET = 0
 """librdkafka's own log lines: what matters comes back as an error."""
 
 
 def settings(
-    bootstrap: str | None, defaults: Mapping[str, Any], properties: Mapping[str, Any] | None
+    bootstrap: Bootstrap | None, defaults: Mapping[str, Any], properties: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """librdkafka's settings: ours, then the program's own `properties`. Without `bootstrap` MOLDAU_BOOTSTRAP_SERVER
     names the brokers, as for the tools."""
-    where = bootstrap or os.environ.get("MOLDAU_BOOTSTRAP_SERVER") or DEFAULT_BOOTSTRAP
-    return {"bootstrap.servers": where, "log_level": QUIET, **defaults, **(properties or {})}
+    named = os.environ.get("MOLDAU_BOOTSTRAP_SERVER") or DEFAULT_BOOTSTRAP if bootstrap is None else bootstrap
+    return {"bootstrap.servers": brokers(named), "log_level": QUIET, **defaults, **(properties or {})}
+
+
+def brokers(bootstrap: Bootstrap) -> str:
+    """librdkafka's text for brokers. Raises ValueError for what it would look for in vain, and without an end."""
+    named = [bootstrap] if isinstance(bootstrap, str) else bootstrap
+    if (
+        not isinstance(named, Sequence)
+        or not named
+        or not all(isinstance(each, str) and each.strip() for each in named)
+    ):
+        raise ValueError(f"bootstrap is 'HOST:PORT', or a list of these, not {bootstrap!r}")
+    return ",".join(named)
+
+
+def is_idempotent(chosen: Mapping[str, Any]) -> bool:
+    """Whether a producer of these properties can keep a retry from writing twice: as Java's, it does so unless they
+    say that nobody acknowledges, that nothing is tried again, or that much is on its way at once."""
+    acks = chosen.get("request.required.acks", chosen.get("acks", "all"))
+    retries = chosen.get("retries", chosen.get("message.send.max.retries", 1))
+    in_flight = chosen.get("max.in.flight.requests.per.connection", chosen.get("max.in.flight", 1))
+    return str(acks) in ("all", "-1") and str(retries) != "0" and _number(in_flight) <= IN_ORDER_MAX
+
+
+def _number(value: object) -> int:
+    return int(str(value)) if str(value).isdecimal() else 0
 
 
 def made(make: Callable[[dict[str, Any]], T], chosen: dict[str, Any]) -> T:

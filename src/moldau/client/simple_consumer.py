@@ -19,9 +19,10 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 from moldau.client.consumer import BATCH_RECORDS, PASSING, POLL_S
 from moldau.client.decoding import decoded
 from moldau.client.errors import ClientError, client_error
+from moldau.client.one_process import OneProcess
 from moldau.client.records import Record, milliseconds
 from moldau.client.serdes import BYTES, Serde
-from moldau.client.settings import REQUEST_TIMEOUT_S, asked, log, made, settings
+from moldau.client.settings import REQUEST_TIMEOUT_S, Bootstrap, asked, log, made, settings
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -61,7 +62,7 @@ class SimpleConsumer(Generic[K, V]):
         partition: int = 0,
         start: Start = "earliest",
         *,
-        bootstrap: str | None = None,
+        bootstrap: Bootstrap | None = None,
         key: Serde[K] = BYTES,  # type: ignore[assignment]  # a default for a type that the caller chooses
         value: Serde[V] = BYTES,  # type: ignore[assignment]  # the same
         isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
@@ -79,7 +80,9 @@ class SimpleConsumer(Generic[K, V]):
             "isolation.level": isolation,
         }
         self._is_closed = False
-        self._kafka = made(KafkaConsumer, settings(bootstrap, chosen, properties))
+        self._settings = settings(bootstrap, chosen, properties)
+        self._kafka = made(KafkaConsumer, self._settings)
+        self._process = OneProcess(self._kafka, "consumer")
         try:
             self._check_partition()
             self._position = self._offset_of(start)
@@ -105,7 +108,7 @@ class SimpleConsumer(Generic[K, V]):
 
     def to_end(self) -> Iterator[Record[K, V]]:
         """Records from the position up to the end that the partition has now."""
-        end = self.ends().latest
+        end = self.end_ahead()
         while self._position < end:
             yield from self.fetch(BATCH_RECORDS, REQUEST_TIMEOUT_S, end)
 
@@ -151,13 +154,16 @@ class SimpleConsumer(Generic[K, V]):
             return True
         where = f"{self.topic}-{self.partition} offset {self._position}"
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            ends = self.ends()
-            words = f"{where} is not in the log, which has offsets from {ends.earliest} up to {ends.latest}"
-            raise ClientError(words, "OFFSET_OUT_OF_RANGE")
+            raise self._out_of_range(self.ends())
         if error.fatal() or not (error.retriable() or error.code() in PASSING):
             raise client_error(error, where)
         log.warning("%s: %s; trying again", where, error.str())
         return False
+
+    def _out_of_range(self, ends: Ends) -> ClientError:
+        where = f"{self.topic}-{self.partition} offset {self._position}"
+        words = f"{where} is not in the log, which has offsets from {ends.earliest} up to {ends.latest}"
+        return ClientError(words, "OFFSET_OUT_OF_RANGE")
 
     # --- the position ---
 
@@ -168,7 +174,20 @@ class SimpleConsumer(Generic[K, V]):
 
     def ends(self) -> Ends:
         """The offsets between which records are."""
-        return Ends(*asked(lambda: self._kafka.get_watermark_offsets(self._place(), REQUEST_TIMEOUT_S), self._name()))
+        return self._ends_by(self._kafka)
+
+    def _ends_by(self, kafka: KafkaConsumer) -> Ends:
+        return Ends(*asked(lambda: kafka.get_watermark_offsets(self._place(), REQUEST_TIMEOUT_S), self._name()))
+
+    def end_ahead(self) -> int:
+        """The end that the partition has now. Raises ClientError if the position is past it."""
+        end = self.ends().latest
+        if self._position > end:  # past open transactions at least, which `ends` may leave out
+            with made(KafkaConsumer, {**self._settings, "isolation.level": "read_uncommitted"}) as reader:
+                all_ends = self._ends_by(reader)
+            if self._position > all_ends.latest:
+                raise self._out_of_range(all_ends)
+        return end
 
     def seek(self, start: Start) -> None:
         """Go to an offset, a time, or an end of the log."""
@@ -223,7 +242,7 @@ class SimpleConsumer(Generic[K, V]):
     # --- the end ---
 
     def close(self) -> None:
-        if not self._is_closed:
+        if not self._is_closed and not self._process.is_forked:
             self._is_closed = True
             self._kafka.close()
 
@@ -236,3 +255,4 @@ class SimpleConsumer(Generic[K, V]):
     def _check(self) -> None:
         if self._is_closed:
             raise ClientError("the consumer is closed")
+        self._process.check()
