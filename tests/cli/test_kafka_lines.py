@@ -80,6 +80,14 @@ def test_every_option_of_kafkas_tool_is_known(command: str) -> None:
     assert set(OPTIONS[command].split()) - known == set()
 
 
+@pytest.mark.parametrize("option", ["--timeout", "--command-config", "--bootstrap-server"])
+def test_what_every_line_for_groups_may_have_every_action_knows(option: str) -> None:
+    """A union over all actions hides that one of them does not."""
+    kafkas = ("list", "describe", "delete", "reset", "delete-offsets")
+    for words, parser in parsers_of(import_module(COMMANDS["groups"][0])):
+        assert words.split()[1] not in kafkas or option in parser._option_string_actions, words
+
+
 @pytest.mark.parametrize("line", LINES)
 def test_a_line_of_kafkas_documentation_is_understood(line: str) -> None:
     [call] = calls(line)

@@ -17,6 +17,7 @@ from moldau.cli.java_names import librdkafka_names
 from moldau.cli.output import RED, painted
 from moldau.cli.places import DEFAULT_BOOTSTRAP, Place, place, read_properties
 from moldau.cli.reachable import ensure_reachable
+from moldau.client.settings import is_idempotent
 from moldau.core import arguments
 from moldau.core.arguments import printable
 
@@ -102,12 +103,22 @@ def add_client_options(made: argparse.ArgumentParser, config_option: str, *prope
     )
 
 
+def add_bygone(made: argparse.ArgumentParser, *flags: str, values: Sequence[str] = ()) -> None:
+    """Take options of Kafka's older tools that change nothing here; `values` have a value."""
+    for flag in flags:
+        made.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
+    for name in values:
+        made.add_argument(name, metavar="VALUE", help=argparse.SUPPRESS)
+
+
 def client_settings(options: argparse.Namespace, defaults: dict[str, Any]) -> dict[str, Any]:
     """librdkafka's settings: the tool's defaults, then the file, then single properties."""
     there = cluster_place(options)
     ensure_reachable(there.bootstrap, there.properties)
     told = {"logger": _silent_logger(), "error_cb": _Outages().on_error}
     settings = {"bootstrap.servers": there.bootstrap, **told, **defaults, **there.properties}
+    if "enable.idempotence" in defaults and "enable.idempotence" not in there.properties:
+        settings["enable.idempotence"] = is_idempotent(settings)
     ensure_usable(settings)
     return settings
 

@@ -9,7 +9,17 @@ from typing import BinaryIO, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, Message
 
-from moldau.cli.common import add_client_options, client_settings, cluster_place, pairs, parser, positive, run, whole
+from moldau.cli.common import (
+    add_bygone,
+    add_client_options,
+    client_settings,
+    cluster_place,
+    pairs,
+    parser,
+    positive,
+    run,
+    whole,
+)
 from moldau.cli.failures import ToolError
 from moldau.cli.formatter import Formatter, Forms, JsonFormatter, Nothing, searched_text
 from moldau.cli.moments import FORMS as TIME_FORMS
@@ -22,7 +32,8 @@ from moldau.cli.reading import BATCH_RECORDS, POLL_S, close
 from moldau.cli.record_sources import ExactSource, GroupSource, Source
 from moldau.cli.registry_payloads import Subject, registry_form
 
-_NAMED_OFFSETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
+_NAMED_OFFSETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END, "-2": OFFSET_BEGINNING, "-1": OFFSET_END}
+"""The numbers are those of kafka-simple-consumer-shell."""
 FORMATTERS = (
     "DefaultMessageFormatter",
     "LoggingMessageFormatter",
@@ -115,6 +126,7 @@ def _parser() -> argparse.ArgumentParser:
         "key.separator, line.separator, headers.separator, null.literal, key.deserializer, value.deserializer",
     )
     add_client_options(made, "--consumer.config", "--consumer-property")
+    add_bygone(made, "--new-consumer", values=["--clientId", "--fetchsize", "--max-wait-ms"])
     return made
 
 
@@ -136,6 +148,9 @@ def _add_places(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--no-follow", "--until-end", action="store_true", help="end where the topic ends now, and wait for no more"
     )
+    # kafka-simple-consumer-shell's words
+    made.add_argument("--no-wait-at-logend", dest="no_follow", action="store_true", help=argparse.SUPPRESS)
+    made.add_argument("--print-offsets", action="store_true", help=argparse.SUPPRESS)
 
 
 def _offset(text: str) -> int:
@@ -148,6 +163,7 @@ def _offset(text: str) -> int:
 
 def _run(options: argparse.Namespace, output: BinaryIO) -> int:
     properties = {
+        **({"print.offset": "true"} if options.print_offsets else {}),
         **({} if options.formatter_config is None else read_properties(options.formatter_config)),
         **pairs(options.properties),
     }

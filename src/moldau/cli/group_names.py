@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
+from moldau.cli.common import add_bygone
 from moldau.cli.failures import ToolError
 from moldau.cli.group_queries import list_groups
 from moldau.cli.wire import WireCluster
@@ -14,8 +15,13 @@ def add_group_options(made: argparse.ArgumentParser) -> None:
     """Add the options that name groups."""
     made.add_argument("--group", action="append", default=[], metavar="GROUP", help="the group; may be repeated")
     made.add_argument("--all-groups", action="store_true", help="all groups of consumers")
-    # Kafka's tool gives up after 5 s unless told otherwise; here a request may take 30 s.
-    made.add_argument("--timeout", metavar="MS", help=argparse.SUPPRESS)
+    add_kafkas_options(made)
+
+
+def add_kafkas_options(made: argparse.ArgumentParser) -> None:
+    """Take what every line for kafka-consumer-groups may have. The tool gives up after 5 s unless told otherwise; here
+    a request may take 30 s. Before 2.0 it was told which of two consumers is meant."""
+    add_bygone(made, "--new-consumer", values=["--timeout"])
 
 
 def named_groups(cluster: WireCluster, options: argparse.Namespace) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from moldau.cli.actions import Action, Command
 from moldau.cli.failures import EXIT_FAILED, ToolError
-from moldau.cli.group_names import add_group_options, counted, named_groups
+from moldau.cli.group_names import add_group_options, add_kafkas_options, counted, named_groups
 from moldau.cli.group_ownership import VERIFY_COLUMNS, all_owned, ownership, subscribed
 from moldau.cli.group_queries import (
     STATES,
@@ -55,6 +55,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _list_options(made: argparse.ArgumentParser) -> None:
+    add_kafkas_options(made)
     made.add_argument("--state", nargs="?", const="", metavar="STATE,...", help="show states, or only groups in these")
     made.add_argument(
         "--type", "--group-type", nargs="?", const="", metavar="TYPE,...", help="show types, or only groups of these"

@@ -16,6 +16,10 @@ OTHER_NAMES = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
 }
+ASSIGNORS = {
+    f"org.apache.kafka.clients.consumer.{name}Assignor": other
+    for name, other in (("Range", "range"), ("RoundRobin", "roundrobin"), ("CooperativeSticky", "cooperative-sticky"))
+}
 WITHOUT_COUNTERPART = frozenset(
     {
         "default.api.timeout.ms",
@@ -23,7 +27,11 @@ WITHOUT_COUNTERPART = frozenset(
         "key.serializer",
         "max.block.ms",
         "max.poll.records",
+        "metadata.max.idle.ms",
         "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
         "partitioner.class",
         "value.deserializer",
         "value.serializer",
@@ -53,6 +61,8 @@ def librdkafka_names(properties: Mapping[str, Any]) -> dict[str, Any]:
             found |= _store(name, str(value), str(properties.get(name.replace("location", "type"), "JKS")).upper())
         elif name == "ssl.endpoint.identification.algorithm":
             found[name] = value or "none"
+        elif name == "partition.assignment.strategy":
+            found[name] = ",".join(ASSIGNORS.get(each.strip(), each.strip()) for each in str(value).split(","))
         elif name not in WITHOUT_COUNTERPART:
             found[OTHER_NAMES.get(name, name)] = value
     return found

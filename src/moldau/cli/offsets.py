@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from moldau.cli.actions import Action, Command
-from moldau.cli.common import whole
+from moldau.cli.common import add_bygone, whole
 from moldau.cli.failures import EXIT_FAILED, ToolError
 from moldau.cli.group_names import add_group_options, counted, named_groups
 from moldau.cli.group_queries import commit_offsets, committed_offsets, ensure_inactive, list_groups
@@ -65,6 +65,8 @@ def _get_options(made: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="-1 or latest, -2 or earliest, -3 or max-timestamp, or milliseconds since 1970 (default: latest)",
     )
+    # Before 0.11 the tool told several offsets before a time; the newest of them is told here.
+    add_bygone(made, values=["--offsets", "--max-wait-ms"])
     made.add_argument("--exclude-internal-topics", action="store_true", help="leave out internal topics")
 
 

@@ -1,14 +1,21 @@
 """`moldau perf`: how many records a second and how fast, measured and printed as Kafka's own tools do."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from moldau.cli.actions import Action, Command
-from moldau.cli.common import positive, whole
+from moldau.cli.common import add_bygone, positive, whole
+from moldau.cli.output import note
 from moldau.cli.perf_consume import DATE_FORMAT, consume
 from moldau.cli.perf_latency import end_to_end
 from moldau.cli.perf_produce import produce
 
+OLDER_PROPERTIES: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "--batch-size": ("batch.num.messages", {}),
+    "--compression-codec": ("compression.codec", {"0": "none", "1": "gzip", "2": "snappy"}),
+    "--request-num-acks": ("acks", {}),
+}
+"""Options of Kafka 0.8's tool, with the property and the values that they are today."""
 SIZE = whole(32, 1, 1_000_000_000)
 """Reader of a record's size; librdkafka sends none that is larger."""
 
@@ -38,9 +45,12 @@ def _topic_options(made: argparse.ArgumentParser) -> None:
 
 def _produce_options(made: argparse.ArgumentParser) -> None:
     _topic_options(made)
-    made.add_argument("--num-records", type=positive, required=True, metavar="N", help="how many records")
+    _older_produce_options(made)
+    made.add_argument("--num-records", "--messages", type=positive, required=True, metavar="N", help="how many records")
     payload = made.add_mutually_exclusive_group(required=True)
-    payload.add_argument("--record-size", type=SIZE, metavar="BYTES", help="values of random letters, so long")
+    payload.add_argument(
+        "--record-size", "--message-size", type=SIZE, metavar="BYTES", help="values of random letters, so long"
+    )
     payload.add_argument("--payload-file", metavar="FILE", help="values drawn from the lines of this file")
     payload.add_argument("--payload-monotonic", action="store_true", help="values that are numbers: 0, 1, 2 ...")
     made.add_argument("--payload-delimiter", default="\\n", metavar="TEXT", help="what ends a line of --payload-file")
@@ -60,6 +70,33 @@ def _produce_options(made: argparse.ArgumentParser) -> None:
     )
 
 
+def _older_produce_options(made: argparse.ArgumentParser) -> None:
+    """Take the words of Kafka 0.8 to 0.10: --topics, and what are properties today."""
+    made.add_argument("--topics", dest="topic", help=argparse.SUPPRESS)
+    for option, (name, values) in OLDER_PROPERTIES.items():
+        made.add_argument(option, dest=f"older {name}", choices=values or None, help=argparse.SUPPRESS)
+    add_bygone(made, "--new-producer", "--sync", "--show-detailed-stats", values=["--threads"])
+
+
+def _produce(options: argparse.Namespace) -> int:
+    for name, values in OLDER_PROPERTIES.values():
+        given = getattr(options, f"older {name}")
+        if given is not None:
+            options.client_properties.append(f"{name}={values.get(given, given)}")
+    _tell_of_threads(options)
+    return produce(options)
+
+
+def _consume(options: argparse.Namespace) -> int:
+    _tell_of_threads(options)
+    return consume(options)
+
+
+def _tell_of_threads(options: argparse.Namespace) -> None:
+    if options.threads not in (None, "1"):
+        note(f"--threads {options.threads} has no meaning: one client works here, as in Kafka's own tool since 3.0")
+
+
 def _consume_options(made: argparse.ArgumentParser) -> None:
     _topic_options(made)
     made.add_argument("--num-records", "--messages", type=positive, required=True, metavar="N", help="how many records")
@@ -73,6 +110,7 @@ def _consume_options(made: argparse.ArgumentParser) -> None:
     made.add_argument("--hide-header", action="store_true", help="no line with the columns' names")
     made.add_argument("--date-format", default=DATE_FORMAT, metavar="FORM", help="of times, in Java's letters")
     made.add_argument("--consumer.config", dest="client_config", metavar="FILE", help=argparse.SUPPRESS)
+    add_bygone(made, "--new-consumer", values=["--threads", "--num-fetch-threads"])
 
 
 def _latency_options(made: argparse.ArgumentParser) -> None:
@@ -89,7 +127,7 @@ COMMAND = Command(
         Action(
             "produce",
             "send records as fast as it goes, or at a rate",
-            produce,
+            _produce,
             _produce_options,
             [
                 "produce visits --num-records 1000000 --record-size 100",
@@ -103,7 +141,7 @@ COMMAND = Command(
         Action(
             "consume",
             "read records as fast as it goes",
-            consume,
+            _consume,
             _consume_options,
             [
                 "consume visits --num-records 1000000",

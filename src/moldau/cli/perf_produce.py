@@ -90,8 +90,6 @@ class _Run:
         settings = client_settings(options, JAVA_DEFAULTS)
         self._tell_error = settings["error_cb"]
         settings["error_cb"] = self._on_error
-        if str(settings["acks"]) not in ("all", "-1"):
-            settings["enable.idempotence"] = False
         self._is_idempotent = bool(settings["enable.idempotence"]) and str(settings["enable.idempotence"]) != "false"
         if options.print_metrics or self._is_idempotent:
             settings |= {"statistics.interval.ms": 100, "stats_cb": self._on_statistics}

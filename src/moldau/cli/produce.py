@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
-from moldau.cli.common import add_client_options, client_settings, pairs, parser, positive, run, whole
+from moldau.cli.common import add_bygone, add_client_options, client_settings, pairs, parser, positive, run, whole
 from moldau.cli.failures import EXIT_FAILED, ToolError
 from moldau.cli.line_reader import BadLine, LineReader, shown
 from moldau.cli.pace import Pace, Progress
@@ -26,6 +26,10 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 STDIN = "-"
 RECORDS = "records"
 LINE_READER = "org.apache.kafka.tools.LineMessageReader"
+LINE_READERS = (LINE_READER, "kafka.tools.ConsoleProducer$LineMessageReader")
+"""The name since 4.0, and the one before."""
+SERIALIZERS = ("kafka.serializer.StringEncoder", "kafka.serializer.DefaultEncoder")
+"""Classes of Kafka 0.8; each sends the bytes of a line."""
 
 EXAMPLES = (
     "moldau produce visits < lines.txt",
@@ -77,6 +81,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_kafkas_options(made: argparse.ArgumentParser) -> None:
     made.add_argument("--compression-codec", nargs="?", const="gzip", default="none", choices=CODECS)
+    # Kafka 0.8.0's words, and those of 0.8.2 for which of two producers is meant.
+    made.add_argument(
+        "--compress", dest="compression_codec", action="store_const", const="gzip", help=argparse.SUPPRESS
+    )
+    made.add_argument("--queue-size", type=positive, metavar="N", help=argparse.SUPPRESS)
+    for name in ("--key-serializer", "--value-serializer"):
+        made.add_argument(name, choices=SERIALIZERS, help=argparse.SUPPRESS)
+    add_bygone(made, "--new-producer", "--old-producer", values=["--queue-enqueuetimeout-ms"])
     made.add_argument("--acks", "--request-required-acks", default="all", choices=("0", "1", "-1", "all"))
     made.add_argument("--batch-size", type=positive, metavar="BYTES", help="the most that is sent as one batch")
     made.add_argument("--timeout", type=whole(32), metavar="MS", help="how long a batch may wait for more records")
@@ -86,7 +98,7 @@ def _add_kafkas_options(made: argparse.ArgumentParser) -> None:
         made.add_argument(name, type=whole(32), metavar="N", help=argparse.SUPPRESS)
     for name in ("--request-timeout-ms", "--metadata-expiry-ms", "--socket-buffer-size"):
         made.add_argument(name, type=whole(32), metavar="N", help=argparse.SUPPRESS)
-    made.add_argument("--line-reader", choices=(LINE_READER,), help=argparse.SUPPRESS)
+    made.add_argument("--line-reader", choices=LINE_READERS, help=argparse.SUPPRESS)
     made.add_argument("--reader-config", metavar="FILE", help="properties of --property, from a file")
     made.add_argument(
         "--property",
@@ -164,10 +176,9 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "compression.codec": options.compression_codec,
         "acks": options.acks,
+        "enable.idempotence": True,  # a retry must not write a line twice
         "partitioner": "murmur2_random",  # where the Java clients put a key
     }
-    if options.acks in ("all", "-1"):
-        settings["enable.idempotence"] = True  # a retry must not write a line twice
     given = {
         "batch.size": options.batch_size,
         "linger.ms": options.timeout,
@@ -176,6 +187,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
         "request.timeout.ms": options.request_timeout_ms,
         "metadata.max.age.ms": options.metadata_expiry_ms,
         "socket.send.buffer.bytes": options.socket_buffer_size,
+        "queue.buffering.max.messages": options.queue_size,
         "queue.buffering.max.kbytes": options.max_memory_bytes and max(1, options.max_memory_bytes // 1024),
     }
     return settings | {name: value for name, value in given.items() if value is not None}

@@ -62,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     made = parser("replay", "Send records once more: to another topic, another cluster or a file.", EXAMPLES)
     made.add_argument("words", nargs="*", metavar="TOPIC", help="the topic that is read; the same as --topic")
     made.add_argument("--topic", help="the topic that is read")
+    for name, dest in (("--inputtopic", "topic"), ("--outputtopic", "to")):  # kafka-replay-log-producer's words
+        made.add_argument(name, dest=dest, help=argparse.SUPPRESS)
     made.add_argument("--from-file", metavar="FILE", help="read a file that --to-file, or consume --json, has written")
     made.add_argument("--partition", type=whole(32), action="append", metavar="N", help="only this one")
     made.add_argument("--from-offset", type=_offset, metavar="earliest|N", help="begin here (default: earliest)")
