@@ -105,6 +105,96 @@ def test_an_empty_variable_of_a_script_does_not_name_the_default_cluster(run_too
     assert f"{option} is empty" in run_tool(["topics", "delete", "visits", option, ""], b"").errors
 
 
+# --- names that are mistyped ---
+
+
+@pytest.fixture
+def visits(tool: Tool, topic: str) -> str:
+    """A topic with two records."""
+    tool.ok("topics", "create", topic, "--config", "retention.ms=864000000")
+    tool.ok("produce", topic, stdin=b"one\ntwo\n")
+    return topic
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "consume {}",
+        "records delete {} --before-offset 1",
+        "replay {} --to x",
+        "topics describe {}",
+        "topics delete {}",
+        "groups reset g --to-latest --topic {}",
+        "configs describe topics {}",
+    ],
+)
+def test_a_topic_that_was_meant_is_guessed(tool: Tool, visits: str, line: str) -> None:
+    said = tool.error(*line.format(f"{visits}s").split())
+    assert f"'{visits}s' does not exist: did you mean {visits}?" in said
+
+
+@pytest.mark.parametrize(
+    "line", ["configs alter topics {} --delete-config retention.mss", "topics alter {} --delete-config retention.mss"]
+)
+def test_a_setting_that_there_is_not_cannot_be_given_its_default(tool: Tool, visits: str, line: str) -> None:
+    """Brokers take it, so the setting that was meant stayed, and the command said that it was done."""
+    assert "did you mean retention.ms?" in tool.error(*line.format(visits).split())
+    assert "retention.ms=864000000" in tool.ok("configs", "describe", "topics", visits)
+    tool.ok(*line.format(visits).replace("mss", "ms").split())
+    assert "retention.ms" not in tool.ok("configs", "describe", "topics", visits)
+
+
+def test_a_group_that_there_is_not_has_no_good_offsets(tool: Tool, topic: str) -> None:
+    assert f"there is no group '{topic}'" in tool.error("offsets", "verify", topic)
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("consume {} --no-follow --property print.kye=true", "print.key"),
+        ("produce {} --property prase.key=true", "parse.key"),
+        ("consume {} --no-follow --property com.acme.color=red", None),
+    ],
+)
+def test_a_property_that_was_meant_is_guessed(tool: Tool, visits: str, line: str, meant: str | None) -> None:
+    ended = tool(*line.format(visits).split(), stdin=b"")
+    assert ended.code == 0
+    assert (f"did you mean {meant}?" in ended.errors) if meant else ("warning" not in ended.errors)
+
+
+def test_a_record_that_the_broker_finds_too_large_is_told_with_a_way_out(tool: Tool, visits: str) -> None:
+    large = ("produce", visits, "--producer-property", "max.request.size=5000000")
+    ended = tool(*large, stdin=b"x" * 2_000_000)
+    assert ended.code == 1
+    assert f"`moldau topics alter {visits} --config max.message.bytes=N`" in ended.errors
+
+
+# --- places that are not there ---
+
+
+@pytest.mark.parametrize("end", ["--no-follow", "--until-offset=200"])
+def test_an_offset_past_the_end_is_an_error_also_where_the_reading_has_an_end(
+    tool: Tool, visits: str, end: str
+) -> None:
+    assert "has no such offset" in tool.error("consume", visits, "--partition", "0", "--offset", "99", end)[-70:]
+    assert tool.ok("consume", visits, "--partition", "0", "--offset", "2", "--no-follow") == ""
+
+
+def test_a_group_does_not_read_one_partition_and_says_so(run_tool: Run) -> None:
+    """It read as if there were no group, and committed nothing."""
+    with pytest.raises(SystemExit) as ended:
+        run_tool(["consume", "t", "--group", "g", "--partition", "0"], b"")
+    assert ended.value.code == EXIT_USAGE
+
+
+def test_the_group_of_a_file_of_properties_knows_what_was_read_of_one_partition(tool: Tool, visits: str) -> None:
+    """As with Kafka's console consumer, whose own consumer.properties names a group."""
+    group = ("--consumer-property", f"group.id={visits}")
+    place = ("consume", visits, "--partition", "0")
+    assert tool.ok(*place, "--from-beginning", "--no-follow", *group) == "one\ntwo\n"
+    assert f"{visits}  0          2" in tool.ok("groups", "describe", visits)
+
+
 # --- addresses behind which there is no broker, or another kind of listener ---
 
 

@@ -128,7 +128,7 @@ class Command(NamedTuple):
         if action.tries:
             made.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
         if action.noun is not None:
-            made.add_argument("words", nargs="*", metavar=action.noun.upper(), help=f"the same as --{action.noun}")
+            made.add_argument("words", nargs="*", metavar=action.noun.upper(), help=f"the same as --{_dashed(action)}")
         action.options(made)
         return made
 
@@ -158,6 +158,11 @@ def _place_words(made: Parser, action: Action, options: argparse.Namespace) -> N
     elif present is None and words:
         setattr(options, action.noun, words.pop(0))
     if words:
-        made.error(f"one {action.noun} at a time: {' '.join(words)!r} is too much")
+        made.error(f"one {_dashed(action)} at a time: {' '.join(words)!r} is too much")
     if action.required and not getattr(options, action.noun):
-        made.error(f"{action.name} needs {'' if action.noun.endswith('s') else 'a '}{action.noun}")
+        made.error(f"{action.name} needs {'' if action.noun.endswith('s') else 'a '}{_dashed(action)}")
+
+
+def _dashed(action: Action) -> str:
+    """The noun of an action, as its option has it."""
+    return (action.noun or "").replace("_", "-")

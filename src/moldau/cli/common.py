@@ -19,7 +19,7 @@ from moldau.cli.places import DEFAULT_BOOTSTRAP, Place, place, read_properties
 from moldau.cli.reachable import ensure_reachable
 from moldau.client.settings import is_idempotent
 from moldau.core import arguments
-from moldau.core.arguments import printable
+from moldau.core.arguments import likely, printable
 
 REQUEST_TIMEOUT_S = 30.0
 TOLD_AGAIN_S = 30.0
@@ -183,6 +183,22 @@ def pairs(items: Iterable[str]) -> dict[str, str]:
             raise ToolError(f"{item!r} is not of the form name=value")
         found[name] = value
     return found
+
+
+def ensure_known(deleted: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse the name of a setting that there is not: brokers take it, and the setting that was meant stays."""
+    for name in deleted:
+        if name not in known:
+            raise ToolError(f"nothing was altered, there is no setting {name!r}{likely(name, known)}")
+
+
+def tell_of_mistyped(given: Iterable[str], known: Iterable[str]) -> None:
+    """Warn of properties that are nearly those that mean something; others are ignored, as by Kafka's tools."""
+    known = list(known)
+    for name in given:
+        meant = "" if name in known else likely(name, known)
+        if meant:
+            sys.stderr.write(f"warning: the property {printable(name)!r} means nothing{meant}\n")
 
 
 def is_true(properties: Mapping[str, str], name: str, default: bool = False) -> bool:

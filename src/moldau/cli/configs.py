@@ -21,6 +21,7 @@ from moldau.cli.cluster_queries import (
     config_resources,
     describe_configs,
 )
+from moldau.cli.common import ensure_known
 from moldau.cli.failures import ToolError
 from moldau.cli.output import say, show, show_json
 from moldau.cli.partition_queries import existing_partitions, partitions_of
@@ -138,6 +139,8 @@ def _alter(options: argparse.Namespace) -> int:
         raise ToolError(f"{twice[0]} is both added and deleted")
     changes: dict[str, str | None] = {**added, **dict.fromkeys(deleted)}
     with wire_cluster(options) as cluster:
+        if deleted and name and kind.resource in (TOPIC, BROKER):  # whose settings are described all
+            ensure_known(deleted, [each.name for each in describe_configs(cluster, (kind.resource, name))])
         alter_configs(cluster, (kind.resource, name), changes, options.dry_run)
     whom = _whom(kind, name)
     line = f"Config for {whom} can be updated." if options.dry_run else f"Completed updating config for {whom}."

@@ -18,10 +18,11 @@ from moldau.cli.common import (
     parser,
     positive,
     run,
+    tell_of_mistyped,
     whole,
 )
 from moldau.cli.failures import ToolError
-from moldau.cli.formatter import Formatter, Forms, JsonFormatter, Nothing, searched_text
+from moldau.cli.formatter import PROPERTIES, Formatter, Forms, JsonFormatter, Nothing, searched_text
 from moldau.cli.moments import FORMS as TIME_FORMS
 from moldau.cli.moments import moment
 from moldau.cli.output import raise_if_unread
@@ -81,6 +82,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         made.error("--until-offset needs --partition")
     _refuse_two(made, options, "offset", "from_beginning", "from_time", "tail")
     _refuse_two(made, options, "until_offset", "until_time")
+    if options.group is not None and options.partition is not None:
+        made.error("--group and --partition exclude each other: a group shares its partitions out")
     if options.group is not None and _names_an_exact_place(options):
         made.error(EXACT_IN_GROUP)
     return options
@@ -167,6 +170,7 @@ def _run(options: argparse.Namespace, output: BinaryIO) -> int:
         **({} if options.formatter_config is None else read_properties(options.formatter_config)),
         **pairs(options.properties),
     }
+    tell_of_mistyped(properties, PROPERTIES)
     forms = _forms(options, properties)
     formatter = _formatter(options, properties, forms)
     wants = _filter(options.grep, forms)

@@ -11,6 +11,12 @@ from moldau.cli.record_json import TIMESTAMP_NAMES, headers_of, json_line
 Forms = Mapping[str, tuple[str, Form]]
 """The name and the form of `key`, `value` and `headers`, where they are not shown as they are."""
 
+PROPERTIES = (
+    *(f"print.{part}" for part in ("timestamp", "partition", "offset", "epoch", "headers", "key", "value")),
+    *("key.separator", "line.separator", "headers.separator", "null.literal"),
+    *(f"{part}.deserializer" for part in ("key", "value", "headers")),
+)
+"""Names that mean something here; others may be for a class of Kafka's."""
 PARTS = ("timestamp", "partition", "offset", "epoch", "headers", "key", "value")
 
 

@@ -9,6 +9,11 @@ from moldau.cli.record_json import Headers, InputRecord
 from moldau.client.message_headers import header_name
 
 _TEXT = FORMS["text"]
+PROPERTIES = (
+    *("parse.key", "key.separator", "parse.headers", "headers.delimiter", "headers.separator", "headers.key.separator"),
+    *("null.marker", "ignore.error", "schema.registry.url", "key.schema", "value.schema"),
+)
+"""Names that mean something here; others may be for a class of Kafka's."""
 SEPARATORS = ("key.separator", "headers.delimiter", "headers.separator", "headers.key.separator")
 
 

@@ -6,6 +6,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from moldau.cli.common import REQUEST_TIMEOUT_S, describe
 from moldau.cli.failures import ToolError
+from moldau.core.arguments import likely
 
 CREATION_TIMEOUT_S = 10.0
 RETRY_S = 0.05
@@ -25,5 +26,7 @@ def partitions_of(client: Producer | Consumer, topic: str) -> list[int]:
         if found.error.code() not in _PASSING:
             raise ToolError(f"topic {topic!r}: {describe(found.error)}") from KafkaException(found.error)
         if time.monotonic() > deadline:
-            raise ToolError(f"topic {topic!r} does not exist: create it with `moldau topics create {topic}`")
+            meant = likely(topic, client.list_topics(timeout=REQUEST_TIMEOUT_S).topics)
+            hint = f"{meant} If not, create it" if meant else ": create it"
+            raise ToolError(f"topic {topic!r} does not exist{hint} with `moldau topics create {topic}`")
         time.sleep(RETRY_S)

@@ -9,7 +9,7 @@ from moldau.cli.actions import Action, Command
 from moldau.cli.common import add_bygone, whole
 from moldau.cli.failures import EXIT_FAILED, ToolError
 from moldau.cli.group_names import add_group_options, counted, named_groups
-from moldau.cli.group_queries import commit_offsets, committed_offsets, ensure_inactive, list_groups
+from moldau.cli.group_queries import commit_offsets, committed_offsets, describe_group, ensure_inactive, list_groups
 from moldau.cli.offset_files import FORMATS, STANDARD, by_group, lines_of, parsed, read_text, write_text, written
 from moldau.cli.output import confirm, note, show, show_table
 from moldau.cli.partition_queries import (
@@ -212,7 +212,11 @@ def _ensure_there(cluster: WireCluster, offsets: Mapping[Partition, int]) -> Non
 def _verify(options: argparse.Namespace) -> int:
     with wire_cluster(options) as cluster:
         names = named_groups(cluster, options) if options.group else [each.group for each in list_groups(cluster)]
-        rows = [row for name in names for row in _verified(cluster, name)]
+        found = {name: _verified(cluster, name) for name in names}
+        for name in names:
+            if options.group and not found[name]:
+                describe_group(cluster, name)  # a mistyped name has no offset that is wrong
+        rows = [row for name in names for row in found[name]]
     wrong = [row for row in rows if row["problem"]]
     if options.json:
         show_table(options, rows, VERIFY_COLUMNS, "")

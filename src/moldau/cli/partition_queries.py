@@ -7,6 +7,7 @@ from typing import NamedTuple
 from moldau.cli.failures import ToolError
 from moldau.cli.refusals import Refused, check, patiently
 from moldau.cli.wire import WireCluster
+from moldau.core.arguments import likely
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.k02_list_offsets import (
     ListOffsetsPartition,
@@ -81,7 +82,8 @@ def existing_partitions(cluster: WireCluster, topics: Sequence[str]) -> dict[Par
     found = partitions_of(cluster, topics)
     for topic in topics:
         if not any(each == topic for each, _ in found):
-            raise ToolError(f"topic {topic!r} does not exist: `moldau topics list` shows those that do")
+            meant = likely(topic, {each for each, _ in partitions_of(cluster)})
+            raise ToolError(f"topic {topic!r} does not exist{meant or ': `moldau topics list` shows those that do'}")
     return found
 
 

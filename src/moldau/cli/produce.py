@@ -11,9 +11,19 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
-from moldau.cli.common import add_bygone, add_client_options, client_settings, pairs, parser, positive, run, whole
+from moldau.cli.common import (
+    add_bygone,
+    add_client_options,
+    client_settings,
+    pairs,
+    parser,
+    positive,
+    run,
+    tell_of_mistyped,
+    whole,
+)
 from moldau.cli.failures import EXIT_FAILED, ToolError
-from moldau.cli.line_reader import BadLine, LineReader, shown
+from moldau.cli.line_reader import PROPERTIES, BadLine, LineReader, shown
 from moldau.cli.pace import Pace, Progress
 from moldau.cli.payloads import FORMS, REGISTRY_FORMS, URL_PROPERTY, BadPayload, Form, add_form_options, form_of_class
 from moldau.cli.places import read_properties
@@ -119,6 +129,7 @@ def _run(options: argparse.Namespace) -> int:
     }
     if options.key_separator is not None:
         properties.update({"parse.key": "true", "key.separator": options.key_separator})
+    tell_of_mistyped(properties, PROPERTIES)
     read = _reader(options, properties)
     fixed = _Fixed(options)
     sources = options.words or [STDIN]

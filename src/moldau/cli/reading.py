@@ -185,6 +185,10 @@ def polled(consumer: Consumer, size: int, wait_s: float) -> list[Message]:
     return [first, *rest]
 
 
+def no_such_offset(topic: str, partition: int) -> ToolError:
+    return ToolError(f"partition {partition} of topic {topic!r} has no such offset: try --offset earliest")
+
+
 def is_record(message: Message) -> bool:
     """Whether it is a record, and no event; raises what nothing can be done about."""
     error = message.error()
@@ -193,8 +197,7 @@ def is_record(message: Message) -> bool:
     if error.code() == KafkaError._PARTITION_EOF:
         return False
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        where = f"partition {message.partition()} of topic {message.topic()!r}"
-        raise ToolError(f"{where} has no such offset: try --offset earliest")
+        raise no_such_offset(message.topic() or "", message.partition() or 0)
     if error.fatal() or not (error.retriable() or error.code() in _PASSING_ERRORS):
         raise KafkaException(error)
     sys.stderr.write(f"warning: {describe(error)}; trying again\n")

@@ -17,9 +17,11 @@ from moldau.cli.reading import (
     ends,
     is_record,
     matching_topics,
+    no_such_offset,
     places_of,
     polled,
     positions,
+    watermarks,
 )
 
 LOOKED_EVERY_S = 5.0
@@ -72,6 +74,8 @@ class ExactSource:
     def _begin(self, places: Sequence[Place], start: Start) -> None:
         is_bounded = self._end.is_given and self._awaits_ms is None
         before = ends(self._consumer, places, self._end) if is_bounded else None
+        if is_bounded and start.offset >= 0 and start.offset > watermarks(self._consumer, places[0])[1]:
+            raise no_such_offset(*places[0])  # as librdkafka says of a reading without an end
         self._reading.begin(positions(self._consumer, places, start), before)
 
     @property
@@ -101,8 +105,11 @@ class ExactSource:
             self._begin(new, Start(OFFSET_BEGINNING))
 
     def printed(self, batch: Sequence[Message]) -> None:
-        if self._commits:
-            store(self._consumer, batch)
+        if self._commits:  # by name: a partition that is read to its end is not assigned any more
+            places = {(message.topic() or "", message.partition() or 0): message for message in batch}
+            offsets = [TopicPartition(*place, (message.offset() or 0) + 1) for place, message in places.items()]
+            if offsets:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
 
 
 class GroupSource:

@@ -69,6 +69,11 @@ class Sender:
             return "it is larger than message.max.bytes (--command-property message.max.bytes=N, and the topic's own)"
         return describe(error)
 
+    def _remedy(self, error: KafkaError) -> str:
+        if error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
+            return ""
+        return f" (`moldau topics alter {self._topic} --config max.message.bytes=N` lets larger ones in)"
+
     def _await_room(self, deadline_s: float) -> float:
         """Wait a moment; returns when to give up."""
         now_s = time.monotonic()
@@ -114,7 +119,7 @@ class Sender:
         self.failures += 1
         if self.failures <= FAILURES_SHOWN_MAX:
             value = (message.value() or b"")[:40].decode(errors="replace")
-            sys.stderr.write(f"error: not sent: {value!r}: {describe(error)}\n")
+            sys.stderr.write(f"error: not sent: {value!r}: {describe(error)}{self._remedy(error)}\n")
         elif self.failures == FAILURES_SHOWN_MAX + 1:
             sys.stderr.write("error: more records were not sent\n")
 

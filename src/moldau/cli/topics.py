@@ -22,12 +22,14 @@ from moldau.cli.actions import Action, Command
 from moldau.cli.common import (
     REQUEST_TIMEOUT_S,
     client_settings,
+    ensure_known,
     pairs,
     positive,
     whole,
 )
 from moldau.cli.failures import ToolError
 from moldau.cli.output import confirm, say, show, show_json
+from moldau.core.arguments import likely
 
 KNOWN_WAIT_S = 5.0
 KNOWN_EVERY_S = 0.02
@@ -251,7 +253,9 @@ def _matching(admin: AdminClient, options: argparse.Namespace) -> list[str]:
 def _existing(admin: AdminClient, options: argparse.Namespace) -> list[str]:
     names = _matching(admin, options)
     if not names and not options.if_exists:
-        raise ToolError(f"topic {options.topic!r} does not exist: `moldau topics --list` shows those that do")
+        meant = likely(options.topic, admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics)
+        hint = meant or ": `moldau topics --list` shows those that do"
+        raise ToolError(f"topic {options.topic!r} does not exist{hint}")
     return names
 
 
@@ -275,6 +279,8 @@ def _set(
     admin: AdminClient, names: Sequence[str], settings: dict[str, str | None], options: argparse.Namespace
 ) -> None:
     """Give settings of topics these values, and the default where there is none."""
+    for known in _settings(options, names).values() if options.delete_config else ():
+        ensure_known(options.delete_config, list(known))
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
     for resource in resources:
         for key, value in settings.items():

@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _describe_options(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--transactional-id", required=True, metavar="ID", help="as `transactions list` tells it")
+    made.add_argument("--transactional-id", metavar="ID", help="as `transactions list` tells it")
 
 
 def _producers_options(made: argparse.ArgumentParser) -> None:
@@ -423,7 +423,9 @@ COMMAND = Command(
             "what the coordinator knows of a transactional id",
             _with_cluster(_describe),
             _describe_options,
-            ["describe --transactional-id clerk-1"],
+            ["describe clerk-1", "describe --transactional-id clerk-1"],
+            noun="transactional_id",
+            required=True,
         ),
         Action(
             "producers",
@@ -452,7 +454,9 @@ COMMAND = Command(
             "abort what a transactional id has open, and shut its producer out",
             _with_cluster(_terminate),
             _describe_options,
-            ["terminate --transactional-id clerk-1", "forceTerminateTransaction --transactional-id clerk-1"],
+            ["terminate clerk-1", "forceTerminateTransaction --transactional-id clerk-1"],
+            noun="transactional_id",
+            required=True,
             flags=["forceTerminateTransaction"],
             destroys=True,
         ),
