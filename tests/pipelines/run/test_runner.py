@@ -124,14 +124,15 @@ def test_an_error_of_spark_itself_is_told_without_its_stack(
     assert "SQLSTATE" not in str(failure.value)
 
 
+@pytest.mark.parametrize("words", runner.WORKER_LATE)
 def test_a_python_that_starts_too_late_for_spark_is_waited_for_some_times(
-    spark: "SparkSession", storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
     times = iter(range(4))
 
     def late(_: int) -> None:
         if next(times, 0) in (0, 2, 3):
-            raise RuntimeError(f"{runner.WORKER_LATE} in this test")
+            raise RuntimeError(f"{words} in this test")
 
     monkeypatch.setattr(runner, "LATE_MAX", 1)
     fake_sink.BEFORE["out"] = late
@@ -140,7 +141,7 @@ def test_a_python_that_starts_too_late_for_spark_is_waited_for_some_times(
     assert [row["word"] for row in fake_sink.kept("out")] == ["a"]
 
     _filled(tmp_path / "in", ["b"])
-    with pytest.raises(RunFailed, match="Timed out while waiting for the Python worker"):
+    with pytest.raises(RunFailed, match=words):
         _run(made, spark)
 
 

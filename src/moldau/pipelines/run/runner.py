@@ -57,8 +57,8 @@ REALTIME_BATCH = "5 seconds"
 """Time between two writes of the position, the least that Spark takes; the rows themselves are written as they come."""
 RENEWED = "renewed"
 """End of queries that are started again to read a table from its new files."""
-WORKER_LATE = "Timed out while waiting for the Python worker to connect back"
-"""Spark's words for a Python that did not start in ten seconds, which no setting changes."""
+WORKER_LATE = ("Timed out while waiting for the Python worker to connect back", "Python worker failed to connect back")
+"""Spark's words for a Python that did not start in ten seconds, which no setting changes; the latter over Connect."""
 LATE_MAX = 5
 """Times in a row that a run begins again after that."""
 LATE_APART_S = 300.0
@@ -305,7 +305,7 @@ class Run:
                 self.display.say(f"{self.spec.name}: a table has new files: the queries begin again")
             except RunFailed as failure:
                 late = late + 1 if time.monotonic() - begun < LATE_APART_S else 1
-                too_late = WORKER_LATE in str(failure) and late <= LATE_MAX
+                too_late = any(words in str(failure) for words in WORKER_LATE) and late <= LATE_MAX
                 again = too_late or OTHER_COLUMNS in str(failure)
                 if again and not self.stop.asked:
                     self.display.say(f"{failure}: the queries begin again")
