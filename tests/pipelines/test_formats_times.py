@@ -95,11 +95,13 @@ views:
   timed: SELECT id, CAST(at AS TIMESTAMP) AS at FROM events
 sinks:
   out: {{from: timed, sqlite: out.db, table: timed, key: id}}
+  compacted: {{from: timed, topic: {topic}-out, key: id, create: {{cleanup.policy: compact}}}}
 """)
     out = io.StringIO()
     Run(load(file), spark, ONCE, display=Display(out, live=False)).to_the_end()
     with sqlite3.connect(tmp_path / "out.db") as connection:
         assert connection.execute("SELECT id FROM timed ORDER BY id").fetchall() == [(0,), (2,)]
+    assert {record.key for record in cluster.read(f"{topic}-out")} == {b"0", b"2"}
     reasons = {
         dict(letter.headers)["moldau.dlq.offset"]: dict(letter.headers)["moldau.dlq.reason"]
         for letter in cluster.read(f"of-{topic}.dead-letters")

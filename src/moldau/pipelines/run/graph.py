@@ -18,7 +18,7 @@ from moldau.pipelines.run import aside, tombstones, transforming
 from moldau.pipelines.run.failures import explain
 from moldau.pipelines.sinks import order
 from moldau.pipelines.sinks.batches import deletes_when
-from moldau.pipelines.sinks.topic import keeps_newest
+from moldau.pipelines.sinks.topic import is_compacted, keeps_newest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -207,7 +207,7 @@ def hidden_order(spec: PipelineSpec, sink: SinkSpec, rows: "DataFrame") -> str |
 # --- values that no sink can keep
 
 
-def guarded(sink: SinkSpec, rows: "DataFrame") -> "DataFrame":
+def guarded(spec: PipelineSpec, sink: SinkSpec, rows: "DataFrame") -> "DataFrame":
     """The rows, of which one that the sink could not keep is an error of its record: a time outside the years that
     stores have, or no key. Without this a store's client fails, and nobody knows at which record."""
     from pyspark.sql import functions as F
@@ -220,7 +220,7 @@ def guarded(sink: SinkSpec, rows: "DataFrame") -> "DataFrame":
     ]
     faults.extend(
         F.when(columns[name][0].isNull(), F.lit(f"the row has no {name!r}, which is of the sink's key"))
-        for name in (sink.options.get("key") or () if sink.kind != "topic" else ())
+        for name in _never_null(spec, sink)
         if name in columns
     )
     by = order.named(sink)[:1]
@@ -232,6 +232,13 @@ def guarded(sink: SinkSpec, rows: "DataFrame") -> "DataFrame":
     # rand() keeps the question here: below a join it would be asked of rows that do not come to the sink
     fault = F.coalesce(*faults, F.when(F.rand() < 0, F.lit("")))
     return rows.where(F.when(fault.isNull(), F.lit(True)).otherwise(F.raise_error(fault).cast("boolean")))
+
+
+def _never_null(spec: PipelineSpec, sink: SinkSpec) -> tuple[str, ...]:
+    """The columns without which the sink cannot keep a row: its key. A topic takes records without one, unless it is
+    compacted; a key of several columns is a JSON object, and always there."""
+    key = tuple(sink.options.get("key") or ())
+    return key if sink.kind != "topic" or (len(key) == 1 and is_compacted(sink, spec)) else ()
 
 
 # --- output modes

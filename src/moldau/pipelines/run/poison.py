@@ -164,7 +164,7 @@ def failing(sink: SinkSpec, batch: Batch, context: Context, stopped: Callable[[]
             return None
         frames = graph.build(only, replace(context, ranges=_ranges(spans)))
         try:
-            rows = graph.guarded(sink, graph.rows_of(sink, frames))
+            rows = graph.guarded(only, sink, graph.rows_of(sink, frames))
             condition = deletes_when(sink, rows.columns)
             rows = rows.selectExpr("*", f"({condition}) AS __deletes") if condition else rows
             rows.write.format("noop").mode("overwrite").save()

@@ -419,7 +419,7 @@ class Run:
         hidden = graph.hidden_order(spec, sink, rows)
         if hidden is not None:
             self.display.say(f"{self.spec.name}.{sink.name}: {hidden}")
-        rows = graph.guarded(sink, rows) if self.mode != REALTIME else rows
+        rows = graph.guarded(spec, sink, rows) if self.mode != REALTIME else rows
         self.display.say(
             f"{self.spec.name}.{sink.name}: to {sink.kind}, {sink.options.get('delivery') or kind.guarantee}"
         )

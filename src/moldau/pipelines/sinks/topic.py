@@ -236,9 +236,14 @@ def records(sink: SinkSpec, rows: "DataFrame", context: Context) -> "DataFrame":
 
 
 def keeps_newest(sink: SinkSpec, pipeline: PipelineSpec) -> bool:
-    """Whether the topic is, or will be, compacted, so that in the end the last record of a key is all there is."""
+    """Whether the last record of a key is all that there is in the end."""
+    return bool(sink.options["delete_when"]) or is_compacted(sink, pipeline)
+
+
+def is_compacted(sink: SinkSpec, pipeline: PipelineSpec) -> bool:
+    """Whether the topic is, or will be, compacted: it then takes no record without a key."""
     wanted: NewTopic | None = sink.options["create"]
-    if sink.options["delete_when"] or (wanted and "compact" in wanted.configs.get("cleanup.policy", "")):
+    if wanted and "compact" in wanted.configs.get("cleanup.policy", ""):
         return True
     try:
         return "compact" in cluster_of(pipeline, sink.options).config(sink.options["topic"], "cleanup.policy")
