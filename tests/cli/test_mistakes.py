@@ -195,6 +195,66 @@ def test_the_group_of_a_file_of_properties_knows_what_was_read_of_one_partition(
     assert f"{visits}  0          2" in tool.ok("groups", "describe", visits)
 
 
+# --- what the command line alone shows, and what a cluster or a file does ---
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "topics alter t",
+        "topics create t --config x",
+        "topics create t --replica-assignment 1:x",
+        "topics list --command-property x",
+        "records delete t",
+        "groups describe",
+        "groups describe g --all-groups",
+        "groups reset g --to-latest",
+        "groups list --state nope",
+        "offsets get t --partitions x",
+        "offsets export g --json --format csv",
+        "configs describe",
+        "configs describe tables",
+        "configs alter topics t",
+        "configs alter topics t --add-config a=1 --delete-config a",
+        "features upgrade",
+        "features upgrade f",
+        "reassign plan --brokers 1",
+        "transactions find-hanging --partition 0",
+        "transactions abort --topic t --partition 0",
+        "produce t --format avro",
+        "consume t --format avro",
+        "consume t --group g --consumer-property group.id=h",
+        "perf consume --num-records 1",
+        "state-changes merge",
+    ],
+)
+def test_wrong_usage_ends_with_two_whoever_finds_it(moldau_broker: BrokerInThread, run_tool: Run, line: str) -> None:
+    place = [] if line.startswith("state-changes") else ["--bootstrap-server", moldau_broker.bootstrap]
+    ended = run_tool([*line.split(), *place], b"")
+    assert (ended.code, ended.errors.count("\n")) == (EXIT_USAGE, 1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "topics describe t",
+        "consume t",
+        "groups describe g",
+        "offsets verify g",
+        "configs describe topics t",
+        "features upgrade nope=1",
+        "records delete --offset-json-file /no/such",
+        "reassign execute --plan /no/such",
+        "transactions describe nobody",
+        "log verify /no/such",
+    ],
+)
+def test_what_is_not_there_ends_with_one(moldau_broker: BrokerInThread, run_tool: Run, line: str) -> None:
+    place = [] if line.startswith("log") else ["--bootstrap-server", moldau_broker.bootstrap]
+    ended = run_tool([*line.split(), *place], b"")
+    assert (ended.code, ended.errors.count("\n")) == (EXIT_FAILED, 1)
+
+
 # --- addresses behind which there is no broker, or another kind of listener ---
 
 

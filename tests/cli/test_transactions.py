@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from moldau.__main__ import main
 from moldau.cli import transactions
 from tests.cli.conftest import Ended, Tool
+from tests.cli.test_output import Terminal
 from tests.transaction_servers import FOREIGN_PRODUCER, SERVERS, UNVERIFIED, hang, new_topic, now_ms, server, until
 
 TIMEOUT_S = 30.0
@@ -137,7 +139,9 @@ def hanging(tool: Tool, *arguments: object) -> list[tuple[str, int, int]]:
     return [(each["topic"], each["partition"], each["startOffset"]) for each in asked(tool, "find-hanging", *arguments)]
 
 
-def test_a_hanging_transaction_is_found_and_aborted(tool: Tool, bootstrap: str, topic: str, at_work: Producer) -> None:
+def test_a_hanging_transaction_is_found_and_aborted(
+    tool: Tool, bootstrap: str, topic: str, at_work: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hang(bootstrap, topic, 0, age_ms=HOUR_MS)
     hang(bootstrap, topic, 1, age_ms=0)
     assert hanging(tool, "--topic", topic) == [(topic, 0, 2)]
@@ -158,6 +162,11 @@ def test_a_hanging_transaction_is_found_and_aborted(tool: Tool, bootstrap: str, 
     assert stopped["blockedBy"]["isHanging"]
     assert "no coordinator will end it" in tool.ok("transactions", "producers", *at(topic))
 
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stdin", Terminal("n\n"))
+        patched.setattr("sys.stderr", Terminal())
+        assert main(["transactions", *command.split(), "--bootstrap-server", bootstrap]) == 1
+    assert asked(tool, "producers", *at(topic))["lastStableOffset"] == 2, "a person was asked, and said no"
     assert f"producer {FOREIGN_PRODUCER}, epoch 0, is aborted" in tool.ok("transactions", *command.split())
     ended = asked(tool, "producers", *at(topic))
     assert (ended["lastStableOffset"], ended["highWatermark"], ended["blockedBy"]) == (5, 5, None)

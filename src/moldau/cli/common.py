@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from moldau import __version__
-from moldau.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, ToolError
+from moldau.cli.failures import EXIT_FAILED, EXIT_INTERRUPTED, ToolError, WrongUsage
 from moldau.cli.interrupts import Interrupts
 from moldau.cli.java_names import librdkafka_names
 from moldau.cli.output import RED, painted
@@ -180,7 +180,7 @@ def pairs(items: Iterable[str]) -> dict[str, str]:
     for item in items:
         name, equals, value = item.partition("=")
         if not equals or not name:
-            raise ToolError(f"{item!r} is not of the form name=value")
+            raise WrongUsage(f"{item!r} is not of the form name=value")
         found[name] = value
     return found
 
@@ -228,7 +228,7 @@ def run(work: Callable[[], int]) -> int:
 def _failed(error: Exception) -> int:
     """Say in one line why a command failed; returns its exit code."""
     if isinstance(error, ToolError):
-        return _fail(str(error))
+        return _fail(str(error), error.exit_code)
     if isinstance(error, KafkaException):
         return _fail(describe(error.args[0]))
     if isinstance(error, UnicodeEncodeError) and isinstance(error.object, str):
@@ -248,9 +248,9 @@ def _forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _fail(message: str) -> int:
+def _fail(message: str, exit_code: int = EXIT_FAILED) -> int:
     sys.stderr.write(f"{painted('error:', RED, sys.stderr)} {printable(' '.join(message.split()))}\n")
-    return EXIT_FAILED
+    return exit_code
 
 
 def describe(error: KafkaError) -> str:

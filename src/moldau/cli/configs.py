@@ -22,7 +22,7 @@ from moldau.cli.cluster_queries import (
     describe_configs,
 )
 from moldau.cli.common import ensure_known
-from moldau.cli.failures import ToolError
+from moldau.cli.failures import ToolError, WrongUsage
 from moldau.cli.output import say, show, show_json
 from moldau.cli.partition_queries import existing_partitions, partitions_of
 from moldau.cli.places import read_properties
@@ -98,7 +98,7 @@ def _alter_options(made: argparse.ArgumentParser) -> None:
 def _list(options: argparse.Namespace) -> int:
     kind, name = _entity(options)
     if name is not None:
-        raise ToolError("list takes a type only: `moldau configs describe` shows one entity")
+        raise WrongUsage("list takes a type only: `moldau configs describe` shows one entity")
     with wire_cluster(options) as cluster:
         names = _all_names(cluster, kind)
     show(options, names, names)
@@ -127,16 +127,16 @@ def _describe(options: argparse.Namespace) -> int:
 def _alter(options: argparse.Namespace) -> int:
     kind, name = _entity(options)
     if name is None:
-        raise ToolError("name the entity: --entity-name NAME, or --entity-default for all brokers")
+        raise WrongUsage("name the entity: --entity-name NAME, or --entity-default for all brokers")
     added = read_properties(options.add_config_file) if options.add_config_file else {}
     for text in options.add_config:
         added.update(assignments(text))
     deleted = [key.strip() for text in options.delete_config for key in text.split(",") if key.strip()]
     if not added and not deleted:
-        raise ToolError("say what to alter: --add-config NAME=VALUE or --delete-config NAME")
+        raise WrongUsage("say what to alter: --add-config NAME=VALUE or --delete-config NAME")
     twice = sorted(set(added) & set(deleted))
     if twice:
-        raise ToolError(f"{twice[0]} is both added and deleted")
+        raise WrongUsage(f"{twice[0]} is both added and deleted")
     changes: dict[str, str | None] = {**added, **dict.fromkeys(deleted)}
     with wire_cluster(options) as cluster:
         if deleted and name and kind.resource in (TOPIC, BROKER):  # whose settings are described all
@@ -158,18 +158,18 @@ def assignments(text: str) -> dict[str, str]:
     for part in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
         name, equals, value = part.partition("=")
         if not equals or not name.strip():
-            raise ToolError(f"--add-config {text!r:.80} is not of the form name=value,name=[value,value]")
+            raise WrongUsage(f"--add-config {text!r:.80} is not of the form name=value,name=[value,value]")
         value = value.strip()
         found[name.strip()] = value[1:-1] if value.startswith("[") and value.endswith("]") else value
     if not found:
-        raise ToolError("--add-config is empty")
+        raise WrongUsage("--add-config is empty")
     return found
 
 
 def _entity(options: argparse.Namespace) -> tuple[Kind, str | None]:
     """The kind and the name that the options give; the name is empty for what holds for all brokers."""
     if len(options.words) > 2:
-        raise ToolError(f"one entity at a time: {' '.join(options.words[2:])!r} is too much")
+        raise WrongUsage(f"one entity at a time: {' '.join(options.words[2:])!r} is too much")
     types = [*options.entity_type, *options.words[:1]]
     names = [*([options.entity_name] if options.entity_name is not None else []), *options.words[1:]]
     for option, kind in SHORT.items():
@@ -182,11 +182,11 @@ def _entity(options: argparse.Namespace) -> tuple[Kind, str | None]:
         types.append("brokers")
         options.entity_default = True
     if not types:
-        raise ToolError(f"say of what: {', '.join(KINDS)}")
+        raise WrongUsage(f"say of what: {', '.join(KINDS)}")
     for each in types:
         _kind(each)
     if len(set(types)) > 1 or len(names) > 1:
-        raise ToolError("one entity at a time")
+        raise WrongUsage("one entity at a time")
     return _kind(types[0]), _name(options, types[0], names)
 
 
@@ -194,17 +194,17 @@ def _kind(named: str) -> Kind:
     if named in REFUSED:
         raise ToolError(f"settings of {named} are quotas and passwords, which this command does not alter")
     if named not in KINDS:
-        raise ToolError(f"there is no entity type {named!r}: say {', '.join(KINDS)}")
+        raise WrongUsage(f"there is no entity type {named!r}: say {', '.join(KINDS)}")
     return KINDS[named]
 
 
 def _name(options: argparse.Namespace, kind: str, names: Sequence[str]) -> str | None:
     if options.entity_default:
         if kind != "brokers" or names:
-            raise ToolError("--entity-default is for brokers, without a name")
+            raise WrongUsage("--entity-default is for brokers, without a name")
         return ""
     if names and not names[0]:
-        raise ToolError("the name of the entity is empty")
+        raise WrongUsage("the name of the entity is empty")
     return names[0] if names else None
 
 

@@ -21,7 +21,7 @@ from moldau.cli.common import (
     tell_of_mistyped,
     whole,
 )
-from moldau.cli.failures import ToolError
+from moldau.cli.failures import ToolError, WrongUsage
 from moldau.cli.formatter import PROPERTIES, Formatter, Forms, JsonFormatter, Nothing, searched_text
 from moldau.cli.moments import FORMS as TIME_FORMS
 from moldau.cli.moments import moment
@@ -188,13 +188,13 @@ def _heed_properties(options: argparse.Namespace, properties: Mapping[str, str])
     """Take the group and the place to begin at from client properties, as Kafka's console consumer does."""
     group = properties.get("group.id", options.group)
     if options.group not in (None, group):
-        raise ToolError(f"--group {options.group!r} and the property group.id={group} do not agree: say one of them")
+        raise WrongUsage(f"--group {options.group!r} and the property group.id={group} do not agree: say one of them")
     if options.group != group and _names_an_exact_place(options):
         raise ToolError(EXACT_IN_GROUP)
     options.group = group
     reset = properties.get("auto.offset.reset", "")
     if options.from_beginning and reset in RESETS_TO_END:
-        raise ToolError(f"--from-beginning and the property auto.offset.reset={reset} do not agree: say one of them")
+        raise WrongUsage(f"--from-beginning and the property auto.offset.reset={reset} do not agree: say one of them")
     begins_elsewhere = any(getattr(options, each) is not None for each in ("offset", "from_time", "tail"))
     options.from_beginning |= reset in RESETS_TO_BEGINNING and not begins_elsewhere
 
@@ -256,7 +256,7 @@ def _forms(options: argparse.Namespace, properties: dict[str, str]) -> Forms:
         if name in REGISTRY_FORMS:
             url = options.registry or properties.get(URL_PROPERTY)
             if url is None:
-                raise ToolError(f"the format {name} needs --registry URL")
+                raise WrongUsage(f"the format {name} needs --registry URL")
             forms[part] = (name, registry_form(name, Subject(url, pairs(options.registry_property), "")))
         elif name is not None and name != "text":
             forms[part] = (name, FORMS[name])

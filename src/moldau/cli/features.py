@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from moldau.cli.actions import Action, Command
 from moldau.cli.cluster_queries import Feature, features_of
-from moldau.cli.failures import ToolError
+from moldau.cli.failures import ToolError, WrongUsage
 from moldau.cli.output import confirm, show
 from moldau.cli.refusals import check
 from moldau.cli.wire import WireCluster
@@ -88,7 +88,7 @@ def _downgrade(options: argparse.Namespace) -> int:
 
 def _disable(options: argparse.Namespace) -> int:
     if any("=" in each for each in options.feature):
-        raise ToolError("disable takes names only: --feature NAME")
+        raise WrongUsage("disable takes names only: --feature NAME")
     if options.release is not None:
         _levels(options)
     kind = UNSAFE_DOWNGRADE if options.unsafe else SAFE_DOWNGRADE
@@ -105,14 +105,14 @@ def _levels(options: argparse.Namespace) -> dict[str, int]:
     for text in options.feature:
         name, _, level = text.partition("=")
         if not name or not level.isdecimal() or len(level) > 5 or int(level) > LEVEL_MAX:
-            raise ToolError(f"--feature {text!r:.60} is not of the form NAME=LEVEL")
+            raise WrongUsage(f"--feature {text!r:.60} is not of the form NAME=LEVEL")
         found[name] = int(level)
     return found
 
 
 def _update(options: argparse.Namespace, levels: Mapping[str, int], kind: int, done: str) -> int:
     if not levels:
-        raise ToolError("say which feature: `moldau features describe` shows those that there are")
+        raise WrongUsage("say which feature: `moldau features describe` shows those that there are")
     with wire_cluster(options) as cluster:
         if not options.dry_run and kind != UPGRADE:
             confirm(options, f"Lower {', '.join(levels)} for the whole cluster?")

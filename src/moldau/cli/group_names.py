@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from moldau.cli.common import add_bygone
-from moldau.cli.failures import ToolError
+from moldau.cli.failures import WrongUsage
 from moldau.cli.group_queries import list_groups
 from moldau.cli.wire import WireCluster
 
@@ -27,11 +27,11 @@ def add_kafkas_options(made: argparse.ArgumentParser) -> None:
 def named_groups(cluster: WireCluster, options: argparse.Namespace) -> list[str]:
     """The groups that the options name."""
     if options.group and options.all_groups:
-        raise ToolError("--group and --all-groups exclude each other")
+        raise WrongUsage("--group and --all-groups exclude each other")
     if options.all_groups:
         return [each.group for each in list_groups(cluster)]
     if not options.group:
-        raise ToolError("name a group, or say --all-groups: `moldau groups list` shows those that there are")
+        raise WrongUsage("name a group, or say --all-groups: `moldau groups list` shows those that there are")
     return list(dict.fromkeys(options.group))
 
 

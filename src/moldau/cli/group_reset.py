@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from moldau.cli.failures import EXIT_FAILED, ToolError
+from moldau.cli.failures import EXIT_FAILED, ToolError, WrongUsage
 from moldau.cli.group_names import add_group_options, counted, named_groups
 from moldau.cli.group_queries import commit_offsets, committed_offsets, ensure_inactive
 from moldau.cli.offset_files import by_group, lines_of, parsed, read_text, written
@@ -39,7 +39,7 @@ def add_reset_options(made: argparse.ArgumentParser) -> None:
 def reset(options: argparse.Namespace) -> int:
     """Do the action; returns the exit code."""
     if not (options.topic or options.all_topics or options.from_file):
-        raise ToolError("say which partitions: --topic TOPIC, --topic TOPIC:0,1 or --all-topics")
+        raise WrongUsage("say which partitions: --topic TOPIC, --topic TOPIC:0,1 or --all-topics")
     with wire_cluster(options) as cluster:
         groups, refused = _inactive(cluster, named_groups(cluster, options))
         current = {

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from moldau.cli.actions import Action, Command
-from moldau.cli.failures import EXIT_FAILED, ToolError
+from moldau.cli.failures import EXIT_FAILED, ToolError, WrongUsage
 from moldau.cli.group_names import add_group_options, add_kafkas_options, counted, named_groups
 from moldau.cli.group_ownership import VERIFY_COLUMNS, all_owned, ownership, subscribed
 from moldau.cli.group_queries import (
@@ -130,7 +130,7 @@ def _chosen(text: str | None, known: Sequence[str], what: str) -> list[str]:
     for word in (text or "").split(","):
         name = word.strip().lower()
         if name and name not in spelled:
-            raise ToolError(f"there is no {what} {word.strip()!r}: say {', '.join(known)}")
+            raise WrongUsage(f"there is no {what} {word.strip()!r}: say {', '.join(known)}")
         if name:
             found.append(spelled[name])
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 from moldau.cli.actions import Action, Command
 from moldau.cli.common import add_bygone, whole
-from moldau.cli.failures import EXIT_FAILED, ToolError
+from moldau.cli.failures import EXIT_FAILED, ToolError, WrongUsage
 from moldau.cli.group_names import add_group_options, counted, named_groups
 from moldau.cli.group_queries import commit_offsets, committed_offsets, describe_group, ensure_inactive, list_groups
 from moldau.cli.offset_files import FORMATS, STANDARD, by_group, lines_of, parsed, read_text, write_text, written
@@ -103,13 +103,13 @@ def _import_options(made: argparse.ArgumentParser) -> None:
 
 def _get(options: argparse.Namespace) -> int:
     if options.topic_partitions and (options.topic or options.partitions):
-        raise ToolError("--topic-partitions excludes --topic and --partitions")
+        raise WrongUsage("--topic-partitions excludes --topic and --partitions")
+    wanted = _numbers(options.partitions)
     with wire_cluster(options) as cluster:
         if options.topic_partitions:
             found = _filtered(cluster, options)
         else:
             present = matching_partitions(cluster, options.topic, options.exclude_internal_topics)
-            wanted = _numbers(options.partitions)
             found = [each for each in present if wanted is None or each[1] in wanted]
         if not found:
             raise ToolError("no partition matches: `moldau topics describe` shows those that there are")
@@ -123,7 +123,7 @@ def _numbers(text: str | None) -> set[int] | None:
     if text is None:
         return None
     if not re.fullmatch(r"\s*\d{1,9}\s*(,\s*\d{1,9}\s*)*", text):
-        raise ToolError(f"--partitions {text!r} is not of the form 0,1,2")
+        raise WrongUsage(f"--partitions {text!r} is not of the form 0,1,2")
     return {int(each) for each in text.split(",")}
 
 
@@ -138,7 +138,7 @@ def _rule(word: str) -> Callable[[Partition], bool]:
     topic, _, numbers = word.partition(":")
     found = re.fullmatch(r"(\d{0,9})(-?)(\d{0,9})", numbers)
     if found is None:
-        raise ToolError(f"--topic-partitions {word!r} is not of the form TOPIC:0, TOPIC:0-2 or TOPIC:1-")
+        raise WrongUsage(f"--topic-partitions {word!r} is not of the form TOPIC:0, TOPIC:0-2 or TOPIC:1-")
     first, dash, behind = found.groups()
     lowest = int(first or 0)
     end = int(behind) if behind else (1 << 31 if dash or not first else lowest + 1)
@@ -152,7 +152,7 @@ def _rule(word: str) -> Callable[[Partition], bool]:
 def _export(options: argparse.Namespace) -> int:
     form = options.format or "json"
     if options.json and form != "json":
-        raise ToolError("--json and --format exclude each other")
+        raise WrongUsage("--json and --format exclude each other")
     with wire_cluster(options) as cluster:
         groups = named_groups(cluster, options)
         offsets = {

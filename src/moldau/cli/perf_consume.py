@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from moldau.cli.common import client_settings
-from moldau.cli.failures import ToolError
+from moldau.cli.failures import ToolError, WrongUsage
 from moldau.cli.metadata import partitions_of
 from moldau.cli.output import say, show_json
 from moldau.cli.perf_numbers import MB, print_metrics
@@ -30,7 +30,7 @@ _LETTERS = {"y": "%Y", "M": "%m", "d": "%d", "H": "%H", "m": "%M", "s": "%S"}
 def consume(options: argparse.Namespace) -> int:
     """Read the records, and print what was measured."""
     if (options.topic is None) == (options.include is None):
-        raise ToolError("say one of a topic and --include")
+        raise WrongUsage("say one of a topic and --include")
     return _Run(options).run()
 
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from moldau.cli.failures import ToolError
+from moldau.cli.failures import ToolError, WrongUsage
 from moldau.core.properties import parse_properties
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
@@ -44,9 +44,9 @@ def place(options: argparse.Namespace, environment: Mapping[str, str] = os.envir
     named_cluster = getattr(options, "cluster", None)
     for name, given in (("--bootstrap-server", named_address), ("--cluster", named_cluster)):
         if given is not None and not given.strip():
-            raise ToolError(f"{name} is empty: leave it out, or name a cluster")
+            raise WrongUsage(f"{name} is empty: leave it out, or name a cluster")
     if named_address and named_cluster:
-        raise ToolError("--bootstrap-server and --cluster exclude each other")
+        raise WrongUsage("--bootstrap-server and --cluster exclude each other")
     if named_address:
         return Place(named_address, {})
     if named_cluster:

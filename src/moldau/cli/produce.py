@@ -22,7 +22,7 @@ from moldau.cli.common import (
     tell_of_mistyped,
     whole,
 )
-from moldau.cli.failures import EXIT_FAILED, ToolError
+from moldau.cli.failures import EXIT_FAILED, ToolError, WrongUsage
 from moldau.cli.line_reader import PROPERTIES, BadLine, LineReader, shown
 from moldau.cli.pace import Pace, Progress
 from moldau.cli.payloads import FORMS, REGISTRY_FORMS, URL_PROPERTY, BadPayload, Form, add_form_options, form_of_class
@@ -232,7 +232,7 @@ def _form(options: argparse.Namespace, properties: dict[str, str], part: str) ->
         return FORMS[named or "text"]
     url = options.registry or properties.get(URL_PROPERTY)
     if url is None:
-        raise ToolError(f"the format {named} needs --registry URL")
+        raise WrongUsage(f"the format {named} needs --registry URL")
     text = properties.get(f"{part}.schema")
     if part == "value" and options.schema is not None:
         text = _content(options.schema).decode(errors="replace")
@@ -257,7 +257,7 @@ class _Fixed:
 def _header(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise ToolError(f"--header {text!r} is not of the form name=value")
+        raise WrongUsage(f"--header {text!r} is not of the form name=value")
     try:
         return header_name(name), value
     except ValueError as error:

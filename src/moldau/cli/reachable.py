@@ -9,7 +9,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from moldau.cli.failures import ToolError
+from moldau.cli.failures import ToolError, WrongUsage
 
 if TYPE_CHECKING:
     from moldau.cli.wire_security import Security
@@ -153,5 +153,5 @@ def host_and_port(address: str) -> tuple[str, int]:
     if not colon or place.endswith("]"):
         host, port = place, str(DEFAULT_PORT)
     if not host.strip("[]") or not port.isdecimal() or not 0 < int(port) <= PORT_MAX:
-        raise ToolError(f"{address!r} is not of the form HOST:PORT")
+        raise WrongUsage(f"{address!r} is not of the form HOST:PORT")
     return host.strip("[]"), int(port)

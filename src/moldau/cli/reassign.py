@@ -19,7 +19,7 @@ from moldau.cli.cluster_queries import (
     moves_under_way,
 )
 from moldau.cli.common import positive
-from moldau.cli.failures import EXIT_FAILED, ToolError
+from moldau.cli.failures import EXIT_FAILED, ToolError, WrongUsage
 from moldau.cli.offset_files import read_text, write_text
 from moldau.cli.output import confirm, show, show_json
 from moldau.cli.partition_queries import Partition, existing_partitions, matching_partitions, partitions_of, shown
@@ -120,7 +120,7 @@ def _balance_options(made: argparse.ArgumentParser) -> None:
 
 def _plan(options: argparse.Namespace) -> int:
     if (options.topic is None) == (options.topics_to_move_json_file is None):
-        raise ToolError("say which topics: --topic NAME or --topics-to-move-json-file FILE")
+        raise WrongUsage("say which topics: --topic NAME or --topics-to-move-json-file FILE")
     brokers = broker_ids(options.brokers)
     with wire_cluster(options) as cluster:
         if options.topic is not None:

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from moldau.cli.actions import Action, Command
 from moldau.cli.common import REQUEST_TIMEOUT_S, client_settings, whole
-from moldau.cli.failures import ToolError
+from moldau.cli.failures import ToolError, WrongUsage
 from moldau.cli.moments import FORMS, moment
 from moldau.cli.output import confirm, show
 from moldau.cli.reading import Place, offsets_at, places_of, watermarks
@@ -111,9 +111,9 @@ def _cuts(consumer: Consumer, options: argparse.Namespace) -> list[_Cut]:
 
 def _of_options(consumer: Consumer, options: argparse.Namespace) -> dict[Place, int]:
     if not options.topic:
-        raise ToolError(f"say which records: TOPIC with --before-offset or --before-time, or {KAFKAS_OPTION} FILE")
+        raise WrongUsage(f"say which records: TOPIC with --before-offset or --before-time, or {KAFKAS_OPTION} FILE")
     if (options.before_offset is None) == (options.before_time is None):
-        raise ToolError("say one of --before-offset and --before-time")
+        raise WrongUsage("say one of --before-offset and --before-time")
     places = places_of(consumer, [options.topic], options.partition or None)
     if options.before_offset is not None:
         return dict.fromkeys(places, options.before_offset)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from moldau.cli.actions import Action, Command
-from moldau.cli.failures import ToolError
+from moldau.cli.failures import ToolError, WrongUsage
 
 FIRST, LAST = "0000-00-00 00:00:00,000", "9999-12-31 23:59:59,999"
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2},[0-9]{3}")
@@ -63,9 +63,9 @@ def _options(made: argparse.ArgumentParser) -> None:
 
 def _merge(options: argparse.Namespace) -> int:
     if bool(options.logs) == bool(options.logs_regex):
-        raise ToolError("name the logs, or give --logs-regex: one of the two")
+        raise WrongUsage("name the logs, or give --logs-regex: one of the two")
     if options.partitions and not options.topic:
-        raise ToolError("--partitions needs --topic")
+        raise WrongUsage("--partitions needs --topic")
     start, end = _time(options.start_time, "0"), _time(options.end_time, "9")
     wanted = Wanted(options.topic, _partitions(options.partitions), start, end)
     paths = _matching(options.logs_regex) if options.logs_regex else _named(options.logs)
@@ -118,7 +118,7 @@ def _partitions(text: str | None) -> frozenset[int]:
         return frozenset()
     numbers = [part.strip() for part in text.split(",")]
     if not all(number.isdecimal() for number in numbers):
-        raise ToolError(f"--partitions {text!r} is not of the form 0,1,2")
+        raise WrongUsage(f"--partitions {text!r} is not of the form 0,1,2")
     if len(set(numbers)) < len(numbers):
         raise ToolError(f"--partitions {text!r} names one more than once")
     return frozenset(map(int, numbers))

@@ -27,7 +27,7 @@ from moldau.cli.common import (
     positive,
     whole,
 )
-from moldau.cli.failures import ToolError
+from moldau.cli.failures import ToolError, WrongUsage
 from moldau.cli.output import confirm, say, show, show_json
 from moldau.core.arguments import likely
 
@@ -159,14 +159,14 @@ def _wait_until_known(admin: AdminClient, topic: str) -> None:
 
 def _alter(options: argparse.Namespace) -> int:
     if not (options.partitions or options.config or options.delete_config):
-        raise ToolError("say what to alter: --partitions, --config or --delete-config")
+        raise WrongUsage("say what to alter: --partitions, --config or --delete-config")
     admin = _admin(options)
     names = _existing(admin, options)
     if options.partitions:
         _grow(admin, dict.fromkeys(names, options.partitions), options)
     settings = {**pairs(options.config), **dict.fromkeys(options.delete_config)}
     if "" in settings:
-        raise ToolError("--delete-config is empty: name the setting that is to have its default again")
+        raise WrongUsage("--delete-config is empty: name the setting that is to have its default again")
     if settings and names:
         _set(admin, names, settings, options)
     told = [f"Topic {name} has {options.partitions} partitions." for name in names if options.partitions]
@@ -337,7 +337,7 @@ def _assignment(text: str | None) -> list[list[int]]:
     try:
         return [[broker_id(broker) for broker in partition.split(":")] for partition in text.split(",")]
     except argparse.ArgumentTypeError as error:
-        raise ToolError(f"--replica-assignment {text!r} is not of the form 0:1,1:2") from error
+        raise WrongUsage(f"--replica-assignment {text!r} is not of the form 0:1,1:2") from error
 
 
 def _settings(options: argparse.Namespace, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:

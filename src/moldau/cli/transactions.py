@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from moldau.cli.actions import Action, Command, Work
 from moldau.cli.common import whole
-from moldau.cli.failures import ToolError
+from moldau.cli.failures import ToolError, WrongUsage
 from moldau.cli.output import confirm, say, show_json
 from moldau.cli.transaction_queries import (
     READ_UNCOMMITTED,
@@ -134,6 +134,7 @@ def _abort_options(made: argparse.ArgumentParser) -> None:
     made.add_argument("--producer-epoch", type=whole(16), metavar="N")
     made.add_argument("--coordinator-epoch", type=whole(32, UNKNOWN_EPOCH), metavar="N")
     made.add_argument("--force", action="store_true", help="also a transaction that its coordinator is going to end")
+    made.add_argument("--yes", action="store_true", help="do not ask first")
 
 
 # --- the actions ---
@@ -187,7 +188,7 @@ def _producers(cluster: WireCluster, options: argparse.Namespace) -> None:
 
 def _find_hanging(cluster: WireCluster, options: argparse.Namespace) -> None:
     if options.partition is not None and options.topic is None:
-        raise ToolError("--partition needs --topic")
+        raise WrongUsage("--partition needs --topic")
     oldest_ms = _now_ms() - options.max_transaction_timeout * MS_PER_MINUTE
     candidates = {
         partition: [each for each in producers if _is_open(each) and each.last_timestamp < oldest_ms]
@@ -205,8 +206,9 @@ def _find_hanging(cluster: WireCluster, options: argparse.Namespace) -> None:
 def _abort(cluster: WireCluster, options: argparse.Namespace) -> None:
     partition = (options.topic, options.partition)
     marker = _marker_by_offset(cluster, options) if options.start_offset is not None else _marker_as_told(options)
-    write_abort_marker(cluster, partition, marker)
     place = f"{options.topic}-{options.partition}"
+    confirm(options, f"Abort what producer {marker.producer_id}, epoch {marker.producer_epoch}, has open in {place}?")
+    write_abort_marker(cluster, partition, marker)
     if options.json:
         show_json({"topic": options.topic, "partition": options.partition, **marker._asdict()})
     else:
@@ -228,7 +230,7 @@ def _terminate(cluster: WireCluster, options: argparse.Namespace) -> None:
 
 def _marker_by_offset(cluster: WireCluster, options: argparse.Namespace) -> Marker:
     if options.producer_id is not None:
-        raise ToolError("give --start-offset alone, or --producer-id with both epochs")
+        raise WrongUsage("give --start-offset alone, or --producer-id with both epochs")
     partition, start = (options.topic, options.partition), options.start_offset
     producers = producers_of(cluster, partition)
     producer = next((each for each in producers if each.current_txn_start_offset == start), None)
@@ -250,7 +252,7 @@ def _marker_by_offset(cluster: WireCluster, options: argparse.Namespace) -> Mark
 def _marker_as_told(options: argparse.Namespace) -> Marker:
     told = (options.producer_id, options.producer_epoch, options.coordinator_epoch)
     if None in told:
-        raise ToolError("say which: --start-offset, or --producer-id with --producer-epoch and --coordinator-epoch")
+        raise WrongUsage("say which: --start-offset, or --producer-id with --producer-epoch and --coordinator-epoch")
     return Marker(told[0], told[1], max(told[2], 0))
 
 
