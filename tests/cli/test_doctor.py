@@ -5,12 +5,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from moldau.cli import transactions
+from moldau.cli import doctor_cluster, doctor_directory, transactions
 from moldau.testing.brokers import BrokerInThread, broker
 from moldau.testing.clusters import ClusterInThread, cluster
 from tests.cli.conftest import Ended, Tool
@@ -18,6 +19,14 @@ from tests.transaction_servers import hang, new_topic
 
 Run = Callable[[list[str], bytes], Ended]
 QUICK = ("--watch", "0.2")
+DISK_LOW = doctor_cluster.DISK_LOW
+
+
+@pytest.fixture(autouse=True)
+def disk_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk that these tests run on may be as full as it likes."""
+    for module in (doctor_cluster, doctor_directory):
+        monkeypatch.setattr(module, "DISK_LOW", 0.0)
 
 
 def found(tool: Tool) -> dict[str, dict[str, Any]]:
@@ -150,6 +159,25 @@ def data(tmp_path: Path) -> Path:
 def diagnosed(run_tool: Run, path: Path) -> tuple[int, dict[str, dict[str, Any]]]:
     ended = run_tool(["doctor", str(path), "--json"], b"")
     return ended.code, {each["check"]: each for each in json.loads(ended.output)}
+
+
+@pytest.mark.parametrize(
+    ("free", "inodes_free", "told"),
+    [
+        (0.5, 0.5, []),
+        (0.09, 0.5, [("disk-nearly-full", "warning")]),
+        (0.02, 0.5, [("disk-nearly-full", "critical")]),
+        (0.5, 0.02, [("inodes-nearly-gone", "critical")]),
+    ],
+)
+def test_a_disk_without_room_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: float, inodes_free: float, told: list[tuple[str, str]]
+) -> None:
+    left, files_left = int(1000 * free), int(1000 * inodes_free)
+    disk = SimpleNamespace(f_bavail=left, f_blocks=1000, f_frsize=4096, f_favail=files_left, f_files=1000)
+    monkeypatch.setattr(doctor_directory, "DISK_LOW", DISK_LOW)
+    monkeypatch.setattr("os.statvfs", lambda _: disk)
+    assert [(each.check, each.severity) for each in doctor_directory._check_room(str(tmp_path))] == told
 
 
 def test_a_directory_that_is_well(run_tool: Run, data: Path) -> None:
