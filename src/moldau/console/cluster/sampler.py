@@ -17,8 +17,8 @@ from moldau.console.cluster.groups import GroupFacts
 from moldau.console.cluster.history import KEPT_S, Ends, Series
 from moldau.console.cluster.state import (
     BAD_RULES,
+    NOT_KNOWN_YET,
     NOTHING,
-    UNKNOWN,
     GroupLag,
     GroupState,
     PartitionState,
@@ -172,7 +172,7 @@ def _rule(window: Window, now_ms: int, told: str | None, is_told: bool) -> str:
     if found is not None:
         return found
     is_new = len(window.commits) == 1 and 0 not in window.lags
-    return UNKNOWN if is_new and not is_told else "ok"
+    return NOT_KNOWN_YET if is_new and not is_told else "ok"
 
 
 class Sampler:

@@ -9,8 +9,8 @@ Place = tuple[str, int]
 """Topic and partition."""
 BAD_RULES = ("stop", "rewind", "stall", "warn")
 """Rules of `core/group_status.py`, the worst first."""
-UNKNOWN = "unknown"
-"""There is a lag, and it was not seen for long enough to say more."""
+NOT_KNOWN_YET = "unknown"
+"""Rule of a group whose lag was not seen for long enough to say more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class GroupState:
     def worst(self) -> str:
         """The worst rule of its partitions."""
         rules = {each.rule for each in self.lags.values()}
-        return next((rule for rule in (*BAD_RULES, UNKNOWN) if rule in rules), "ok")
+        return next((rule for rule in (*BAD_RULES, NOT_KNOWN_YET) if rule in rules), "ok")
 
     @cached_property
     def topics(self) -> tuple[str, ...]:

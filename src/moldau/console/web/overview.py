@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from moldau.console.cluster.sampler import BYTES_IN, BYTES_OUT, RECORDS_IN
-from moldau.console.cluster.state import BAD_RULES, UNKNOWN, Snapshot
+from moldau.console.cluster.state import BAD_RULES, NOT_KNOWN_YET, Snapshot
 from moldau.console.web import pipelines, words
 from moldau.console.web.charts import chart
 from moldau.console.web.console import console_of
@@ -32,7 +32,7 @@ async def overview(request: Request) -> Response:
         "topics": len(own),
         "partitions": sum(len(topic.partitions) for topic in own),
         "groups": len(snapshot.groups),
-        "groups_unknown": sum(group.worst == UNKNOWN for group in snapshot.groups.values()),
+        "groups_unknown": sum(group.worst == NOT_KNOWN_YET for group in snapshot.groups.values()),
         "records_per_s": memory.totals[RECORDS_IN].last,
         "has_metrics": bool(snapshot.traffic.brokers),
         "bytes_in_per_s": memory.totals[BYTES_IN].last,
