@@ -55,6 +55,10 @@ class Window:
         numbers, fields = self._commits, len(Commit._fields)
         return [Commit(*numbers[start : start + fields]) for start in range(0, len(numbers), fields)]
 
+    @property
+    def lags(self) -> Sequence[int]:
+        return self._lags
+
     def saw(self, offset: int, timestamp_ms: int, lag: int) -> None:
         """Take what a scrape sees; a commit that it has seen before is the same one."""
         commits, fields = self._commits, len(Commit._fields)
