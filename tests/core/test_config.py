@@ -13,8 +13,6 @@ from moldau.core.config import (
     parse_value,
     render_value,
 )
-from moldau.core.config_changes import ConfigChange, ConfigOperation, MalformedChange, apply_changes
-from moldau.core.topic_config import TOPIC_KEYS
 
 
 def key(type_: ConfigType) -> ConfigKey:
@@ -120,47 +118,3 @@ def test_escaped_properties_come_back(properties: dict[str, str]) -> None:
 @given(st.text())
 def test_any_text_is_some_properties(text: str) -> None:
     parse_properties(text)
-
-
-def change(name: str, operation: ConfigOperation, value: str | None) -> ConfigChange:
-    return ConfigChange(name, operation, value)
-
-
-def test_changes_set_delete_append_and_subtract() -> None:
-    before = {"cleanup.policy": "delete", "retention.ms": "5", "segment.ms": "6"}
-    changes = [
-        change("cleanup.policy", ConfigOperation.APPEND, "compact,delete"),
-        change("retention.ms", ConfigOperation.DELETE, None),
-        change("segment.ms", ConfigOperation.SET, "7"),
-    ]
-    after = apply_changes(before, changes, TOPIC_KEYS.get)
-    assert after == {"cleanup.policy": "delete,compact", "segment.ms": "7"}
-    assert before["segment.ms"] == "6"
-
-
-def test_appending_to_a_list_that_is_not_set_begins_with_its_default() -> None:
-    changes = [change("cleanup.policy", ConfigOperation.APPEND, "compact")]
-    assert apply_changes({}, changes, TOPIC_KEYS.get) == {"cleanup.policy": "delete,compact"}
-
-
-def test_subtracting_leaves_the_others() -> None:
-    changes = [change("cleanup.policy", ConfigOperation.SUBTRACT, "delete")]
-    assert apply_changes({"cleanup.policy": "compact,delete"}, changes, TOPIC_KEYS.get) == {"cleanup.policy": "compact"}
-
-
-def test_only_lists_can_be_appended_to() -> None:
-    with pytest.raises(ConfigError, match=r"retention\.ms"):
-        apply_changes({}, [change("retention.ms", ConfigOperation.APPEND, "5")], TOPIC_KEYS.get)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        [change("retention.ms", ConfigOperation.SET, "1"), change("retention.ms", ConfigOperation.SET, "2")],
-        [change("retention.ms", ConfigOperation.SET, None)],
-        [ConfigChange("retention.ms", 9, "1")],
-    ],
-)
-def test_senseless_changes_are_malformed(changes: list[ConfigChange]) -> None:
-    with pytest.raises(MalformedChange, match=r"retention\.ms"):
-        apply_changes({}, changes, TOPIC_KEYS.get)
