@@ -183,6 +183,28 @@ def test_lag_grows_and_shrinks_before_the_eyes_and_offsets_are_reset(page: Page,
     expect(lag).to_have_text("6")
 
 
+def test_what_somebody_looks_at_stays_while_figures_change(page: Page, kafka: ClusterInThread) -> None:
+    """On a phone a table is scrolled sideways; with a keyboard one walks through a page that changes meanwhile."""
+    create_topic(page, "shop.returns")
+    page.set_viewport_size(NARROW)
+    page.goto("/topics/shop.returns")
+    table = page.get_by_role("region", name="Partitions")
+    table.evaluate("each => { each.scrollLeft = 80; each.focus(); }")
+    produce(kafka, "shop.returns", *map(str, range(5)))
+    expect(table.get_by_role("row", name=re.compile(r"^0 .* 0 5 5 "))).to_be_attached()
+    expect(table).to_be_focused()
+    assert table.evaluate("each => each.scrollLeft") == 80
+    summary = page.locator("#topic summary").first
+    expect(summary).to_be_attached()
+    summary.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#topic details").first).to_have_attribute("open", "")
+    produce(kafka, "shop.returns", *map(str, range(4)))
+    expect(table.get_by_role("row", name=re.compile(r"^0 .* 0 9 9 "))).to_be_attached()
+    expect(summary).to_be_focused()
+    expect(page.locator("#topic details").first).to_have_attribute("open", "")
+
+
 def test_a_dead_letter_is_sent_back(page: Page, kafka: ClusterInThread) -> None:
     create_topic(page, "shop.payments")
     said = {"pipeline": "shop", "topic": "shop.payments", "partition": "0", "offset": "4", "reason": "no JSON"}

@@ -9,6 +9,21 @@
   const stale = document.getElementById("stale");
   let isPaused = false, isLoading = false, seen = new Date();
 
+  // --- what somebody has opened, scrolled to and is at, which new figures must not take away
+  const nameOf = (each) => `${each.tagName} ${each.getAttribute("href") ?? each.getAttribute("aria-label") ?? each.textContent}`;
+  const named = (part, name) => [...part.querySelectorAll("a, button, summary, [tabindex]")].filter((each) => nameOf(each) === name);
+  function remembered(part) {
+    const opened = [...part.querySelectorAll("details")].map((each) => each.open);
+    const scrolled = [...part.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
+    const focused = part.contains(document.activeElement) ? document.activeElement : null;
+    const name = focused && nameOf(focused), at = focused ? named(part, name).indexOf(focused) : -1;
+    return () => {
+      [...part.querySelectorAll("details")].forEach((each, number) => { each.open = Boolean(opened[number]); });
+      [...part.querySelectorAll(".scroll")].forEach((each, number) => { each.scrollLeft = scrolled[number] ?? 0; });
+      if (focused) named(part, name)[at]?.focus({ preventScroll: true });
+    };
+  }
+
   // --- live regions: the same page is asked for again, and the parts that are marked are replaced
   async function refresh() {
     if (isPaused || isLoading || document.hidden || isBusy()) return;
@@ -21,11 +36,9 @@
       for (const part of [...live, ...document.querySelectorAll("[data-live-too]")]) {
         const fresh = page.getElementById(part.id);
         if (fresh === null || fresh.innerHTML === part.innerHTML) continue;
-        const opened = [...part.querySelectorAll("details")].map((each) => each.open);
-        const focused = document.activeElement && part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+        const restore = remembered(part);
         part.replaceChildren(...fresh.childNodes);
-        [...part.querySelectorAll("details")].forEach((each, at) => { each.open = Boolean(opened[at]); });
-        if (focused) part.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+        restore();
       }
       seen = new Date();
       stale.hidden = true;
