@@ -95,6 +95,13 @@ def test_a_broker_is_drained_of_leaderships(tool: Tool, topic: str) -> None:
     assert replicas(tool, topic) == [[2, 1], [2, 1], [3, 1]]
 
 
+def test_partitions_that_a_drained_broker_alone_can_lead_are_told(tool: Tool, topic: str) -> None:
+    tool.ok("topics", "create", topic, "--replica-assignment", "2,1")
+    ended = tool("brokers", "drain", "1", "--topic", topic, "--leaders", "--execute")
+    assert ended.code == 0
+    assert f"broker 1 stays the leader of {topic}-1, which no other replica in sync can lead" in ended.errors
+
+
 def test_a_partition_with_replicas_everywhere_stays_unless_it_may_shrink(tool: Tool, topic: str) -> None:
     tool.ok("topics", "create", topic, "--replica-assignment", "1:2:3")
     drain = ("brokers", "drain", "1", "--topic", topic, "--execute")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from moldau.cli import doctor_cluster, doctor_directory, transactions
 from moldau.testing.brokers import BrokerInThread, broker
 from moldau.testing.clusters import ClusterInThread, cluster
 from tests.cli.conftest import Ended, Tool
+from tests.docs.command_lines import calls, problem
 from tests.transaction_servers import hang, new_topic
 
 Run = Callable[[list[str], bytes], Ended]
@@ -35,7 +37,15 @@ def found(tool: Tool) -> dict[str, dict[str, Any]]:
     told = json.loads(ended.output)
     assert ended.code == int(any(each["severity"] != "notice" for each in told))
     assert all(each["remedy"] for each in told)
+    ensure_understood(told)
     return {each["check"]: each for each in told}
+
+
+def ensure_understood(told: list[dict[str, Any]]) -> None:
+    """Fail for a remedy with a command that its parser does not take."""
+    for each in told:
+        for line in re.findall(r"moldau [^;(,]+", each["remedy"]):
+            assert [problem(call) for call in calls(line)] == [None], line
 
 
 def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
@@ -58,7 +68,10 @@ def test_offsets_out_of_range_and_groups_without_members_are_found(either_tool: 
     commit(either_bootstrap, f"{topic}-idle", topic, 5)
     told = found(either_tool)
     assert any(each.startswith(f"{topic}-beyond ") for each in told["offsets-behind-log"]["subjects"])
-    assert "moldau groups reset" in told["offsets-behind-log"]["remedy"]
+    remedy = told["offsets-behind-log"]["remedy"]
+    assert f"moldau groups reset {topic}-beyond --topic {topic}:0 " in remedy
+    either_tool.ok(*remedy.split()[1:])
+    assert "offsets-behind-log" not in found(either_tool)
     assert f"{topic}-idle" in told["groups-without-members"]["subjects"]
 
 

@@ -219,6 +219,7 @@ def test_the_group_of_a_file_of_properties_knows_what_was_read_of_one_partition(
         "features upgrade",
         "features upgrade f",
         "reassign plan --brokers 1",
+        "reassign plan t",
         "transactions find-hanging --partition 0",
         "transactions abort --topic t --partition 0",
         "produce t --format avro",

@@ -135,6 +135,18 @@ def _smaller(directory: Path, topic: str) -> str:
     return plan_file(directory / "smaller", topic, [1])
 
 
+def test_a_topic_with_one_copy_gets_more_as_the_doctor_says(tool: Tool, topic: str, tmp_path: Path) -> None:
+    tool.ok("topics", "create", topic, "--replica-assignment", "1,2")
+    told = json.loads(tool("doctor", "--json", "--watch=0").output)
+    single = next(each for each in told if each["check"] == "topics-single")
+    assert topic in single["subjects"]
+    remedy = single["remedy"].replace("plan.json", str(tmp_path / "plan.json"))
+    for line in remedy.replace(f"--topic {single['subjects'][0]} ", f"--topic {topic} ").split(", then: "):
+        tool.ok(*line.split()[1:])
+    until(lambda: [len(each) for each in replicas(tool, topic)] == [3, 3])
+    assert [each[0] for each in replicas(tool, topic)] == [1, 2], "nothing that was there has moved"
+
+
 def test_mistakes_are_named_and_nothing_moves(tool: Tool, topic: str, tmp_path: Path) -> None:
     tool.ok("topics", "create", topic, "--replica-assignment", "1:2")
     for arguments, words in {
@@ -159,7 +171,7 @@ def test_mistakes_are_named_and_nothing_moves(tool: Tool, topic: str, tmp_path: 
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["plan", "t"], ["execute"], ["move"], ["balance", "--by", "luck"], ["execute", "f", "--throttle", "-1"]],
+    [[], ["execute"], ["move"], ["balance", "--by", "luck"], ["execute", "f", "--throttle", "-1"]],
 )
 def test_wrong_usage_exits_with_two(run_tool: Callable[[list[str], bytes], Ended], arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -20,6 +20,7 @@ from moldau.cli.reassignment_plans import (
     leaders_balanced,
     plan_in,
     topics_in,
+    with_copies,
     without_leaderships,
 )
 
@@ -79,6 +80,22 @@ def test_leaderships_go_to_replicas_in_sync_only() -> None:
     before["t", 0] = before["t", 0]._replace(isr=(1, 3))
     before["t", 1] = before["t", 1]._replace(isr=(1,))
     assert without_leaderships(before, 1) == {("t", 0): (3, 2, 1)}
+
+
+def test_a_broker_that_leads_without_being_preferred_is_relieved_too() -> None:
+    before = dict(states((2, 1)))
+    before["t", 0] = before["t", 0]._replace(leader=1)
+    assert without_leaderships(before, 1) == {("t", 0): (2, 1)}
+
+
+def test_replicas_are_added_where_the_fewest_are_and_those_that_are_there_stay() -> None:
+    before = states((1,), (1,), (2, 3))
+    assert with_copies(before, [1, 2, 3], NO_RACKS, 2) == {("t", 0): (1, 2), ("t", 1): (1, 3), ("t", 2): (2, 3)}
+    assert with_copies(before, [1, 2, 3], NO_RACKS, 1) == {("t", 0): (1,), ("t", 1): (1,), ("t", 2): (2,)}
+    racks: dict[int, str | None] = {1: "a", 2: "a", 3: "b"}
+    assert with_copies(states((1,)), [1, 2, 3], racks, 2) == {("t", 0): (1, 3)}
+    with pytest.raises(ToolError, match="4 replicas of t-0 need as many brokers: there are 3"):
+        with_copies(before, [1, 2, 3], NO_RACKS, 4)
 
 
 def test_balance_moves_nothing_where_everything_is_even() -> None:

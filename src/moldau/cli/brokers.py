@@ -20,8 +20,9 @@ from moldau.cli.cluster_queries import (
     log_dirs,
 )
 from moldau.cli.common import positive
+from moldau.cli.diagnosis import some
 from moldau.cli.failures import ToolError
-from moldau.cli.output import confirm, say, show_json, show_table
+from moldau.cli.output import confirm, note, say, show_json, show_table
 from moldau.cli.partition_queries import (
     Partition,
     PartitionState,
@@ -30,7 +31,7 @@ from moldau.cli.partition_queries import (
     partitions_of,
     shown,
 )
-from moldau.cli.reassignment_plans import drained, without_leaderships
+from moldau.cli.reassignment_plans import Plan, States, drained, without_leaderships
 from moldau.cli.reassignments import begin_if_asked, ensure_settled, show_moves, sizes
 from moldau.cli.refusals import check, error_name
 from moldau.cli.wire import WireCluster
@@ -277,8 +278,16 @@ def _drain(options: argparse.Namespace) -> int:
             else drained(states, broker, others, bytes_of, options.allow_fewer_replicas)
         )
         show_moves(options, states, plan, bytes_of)
+        _tell_of_those_that_stay(states, plan, broker)
         begin_if_asked(options, cluster, states, plan)
     return 0
+
+
+def _tell_of_those_that_stay(states: States, plan: Plan, broker: int) -> None:
+    """Say of which partitions the broker stays the leader: without it they are offline."""
+    stay = [shown(each) for each, state in states.items() if state.leader == broker and each not in plan]
+    if stay:
+        note(f"broker {broker} stays the leader of {some(stay)}, which no other replica in sync can lead")
 
 
 def _shutdown(options: argparse.Namespace) -> int:

@@ -174,14 +174,17 @@ def check_copies(cluster: Cluster) -> Iterator[Diagnosis]:
     if internal and len(cluster.brokers) >= SEVERAL_BROKERS:
         what = f"there is one copy of {', '.join(internal)} on {len(cluster.brokers)} brokers: groups and transactions "
         what += "stop with a broker"
-        remedy = f"moldau reassign plan --topic {internal[0]} --replication-factor 3; and set "
+        remedy = f"moldau reassign plan --topic {internal[0]} --replication-factor 3 --file plan.json, "
+        remedy += "then: moldau reassign execute plan.json; and set "
         remedy += "offsets.topic.replication.factor and transaction.state.log.replication.factor to 3"
         yield Diagnosis(WARNING, "internal-topics-single", what, remedy, internal)
     names = [t.name or "" for t in single if not t.is_internal]
     if names:
         what = f"{len(names)} topics have one copy on {len(cluster.brokers)} brokers: with a broker their records are "
         what += f"gone: {some(names)}"
-        remedy = f"moldau reassign plan --topic {names[0]} --replication-factor {min(3, len(cluster.brokers))}"
+        count = min(3, len(cluster.brokers))
+        remedy = f"moldau reassign plan --topic {names[0]} --replication-factor {count} --file plan.json, "
+        remedy += "then: moldau reassign execute plan.json"
         yield Diagnosis(WARNING, "topics-single", what, remedy, names)
 
 

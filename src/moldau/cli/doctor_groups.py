@@ -76,15 +76,20 @@ def _out_of_range(
             elif place in ends and offset > ends[place]:
                 beyond.append(f"{group.name} {topic}-{index} ({offset}, the log ends at {ends[place]})")
     if lost:
-        name = lost[0].split()[0]
         what = f"{len(lost)} committed offsets are before the log: records went before they were read: {some(lost)}"
-        remedy = f"moldau groups reset {name} --to-earliest; and keep records for longer (retention.ms)"
+        remedy = f"{_reset(lost[0])} --to-earliest --execute; and keep records for longer (retention.ms)"
         yield Diagnosis(WARNING, "offsets-before-log", what, remedy, lost)
     if beyond:
-        name = beyond[0].split()[0]
         what = f"{len(beyond)} committed offsets are behind the end of the log: records were lost, or a topic was made "
         what += f"anew: {some(beyond)}"
-        yield Diagnosis(CRITICAL, "offsets-behind-log", what, f"moldau groups reset {name} --to-latest", beyond)
+        yield Diagnosis(CRITICAL, "offsets-behind-log", what, f"{_reset(beyond[0])} --to-latest --execute", beyond)
+
+
+def _reset(subject: str) -> str:
+    """The beginning of the command for one partition: the group's other offsets are good."""
+    group, place = subject.split()[:2]
+    topic, _, index = place.rpartition("-")
+    return f"moldau groups reset {group} --topic {topic}:{index}"
 
 
 def _nobody_reads(groups: Mapping[str, Group], ends: Mapping[Place, int]) -> Iterator[Diagnosis]:

@@ -33,6 +33,7 @@ from moldau.cli.reassignment_plans import (
     leaders_balanced,
     plan_in,
     topics_in,
+    with_copies,
 )
 from moldau.cli.reassignments import (
     begin,
@@ -63,7 +64,10 @@ def _brokers_option(made: argparse.ArgumentParser, required: bool) -> None:
 
 
 def _plan_options(made: argparse.ArgumentParser) -> None:
-    _brokers_option(made, required=True)
+    _brokers_option(made, required=False)
+    made.add_argument(
+        "--replication-factor", type=positive, metavar="N", help="so many replicas; those that are there stay"
+    )
     made.add_argument("--topics-to-move-json-file", metavar="FILE", help='{"topics": [{"topic": "a"}]}')
     made.add_argument("--topic", help="a name, or a,b,c, or a regular expression")
     made.add_argument("--disable-rack-aware", action="store_true", help="do not look at racks")
@@ -121,8 +125,11 @@ def _balance_options(made: argparse.ArgumentParser) -> None:
 def _plan(options: argparse.Namespace) -> int:
     if (options.topic is None) == (options.topics_to_move_json_file is None):
         raise WrongUsage("say which topics: --topic NAME or --topics-to-move-json-file FILE")
-    brokers = broker_ids(options.brokers)
+    if options.brokers is None and options.replication_factor is None:
+        raise WrongUsage("say which brokers: --brokers ID,ID; or --replication-factor N, on any")
+    brokers = [] if options.brokers is None else broker_ids(options.brokers)
     with wire_cluster(options) as cluster:
+        brokers = brokers or sorted(cluster.brokers())
         if options.topic is not None:
             states = matching_partitions(cluster, options.topic)
         else:
@@ -132,7 +139,10 @@ def _plan(options: argparse.Namespace) -> int:
         ensure_settled(cluster, states)
         known = describe_cluster(cluster).brokers
         racks = {} if options.disable_rack_aware else {each.broker_id: each.rack for each in known}
-    proposed = generated(states, brokers, racks)
+    if options.replication_factor is None:
+        proposed = generated(states, brokers, racks)
+    else:
+        proposed = with_copies(states, brokers, racks, options.replication_factor)
     _write(options, proposed)
     if options.json:
         show_json({"current": document(current(states)), "proposed": document(proposed)})

@@ -4,6 +4,7 @@ A plan has only the partitions that change. Nothing in it is left to chance: the
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -100,6 +101,24 @@ def generated(states: States, brokers: Sequence[int], racks: Mapping[int, str | 
     return found
 
 
+def with_copies(states: States, brokers: Sequence[int], racks: Mapping[int, str | None], count: int) -> Plan:
+    """Plan with so many replicas of each partition. The first ones stay; each that is added is in a rack of its own,
+    where there is one, on the broker that has the fewest."""
+    load = Counter(replica for state in states.values() for replica in state.replicas)
+    found: Plan = {}
+    for each, state in sorted(states.items()):
+        replicas = list(state.replicas[:count])
+        while len(replicas) < count:
+            seen = {racks.get(replica) for replica in replicas} - {None}
+            free = [broker for broker in brokers if broker not in replicas]
+            if not free:
+                raise ToolError(f"{count} replicas of {shown(each)} need as many brokers: there are {len(brokers)}")
+            replicas.append(min(free, key=lambda broker: (racks.get(broker) in seen, load[broker], broker)))
+            load[replicas[-1]] += 1
+        found[each] = tuple(replicas)
+    return found
+
+
 def _by_rack(brokers: Sequence[int], racks: Mapping[int, str | None]) -> list[int]:
     """The brokers, so that neighbours are in different racks where that is possible."""
     by_rack: dict[str, list[int]] = {}
@@ -151,7 +170,7 @@ def without_leaderships(states: States, broker: int) -> Plan:
     found = {}
     for each, state in states.items():
         in_sync = [replica for replica in state.replicas if replica != broker and replica in state.isr]
-        if state.replicas and state.replicas[0] == broker and in_sync:
+        if broker in (state.leader, *state.replicas[:1]) and in_sync:
             rest = [replica for replica in state.replicas if replica not in (broker, in_sync[0])]
             found[each] = (in_sync[0], *rest, broker)
     return found
