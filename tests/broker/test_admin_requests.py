@@ -75,6 +75,7 @@ def test_the_preferred_replicas_lead_that_a_tool_asks_for(run: Run) -> None:  # 
         topic = await one.metadata.create_topic("t", [[1, 2], [1, 2]])
         for index, state in enumerate(topic.partitions):
             await one.metadata.update_partition("t", index, state._replace(leader=2, leader_epoch=1, isr=(2, 1)))
+        await two.wait(lambda image: "t" in image.topics and {each.leader for each in two.states()} == {2})
         await two.store.create(ELECTION, partitions({"topic": "t", "partition": 0}, {"topic": "no", "partition": 7}))
         image = await two.wait(on_first(lambda state: state.leader == 1))
         assert image.topics["t"].partitions[1].leader == 2

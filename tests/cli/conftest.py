@@ -19,6 +19,8 @@ from tests.transaction_servers import TIMEOUT_S, new_topic, server
 COUNT = 10
 """Records in each partition of the topic that is filled."""
 STEP_MS = 3_600_000
+FOR_EVER = {"log.retention.ms": "-1"}
+"""Records of years ago are read, too; a broker looks for those to delete every five minutes."""
 
 
 class Ended(NamedTuple):
@@ -77,13 +79,13 @@ def nobodys_clusters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def apache_bootstrap(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server("apache", kafka_classpath, tmp_path_factory.mktemp("server"), {}) as address:
+    with server("apache", kafka_classpath, tmp_path_factory.mktemp("server"), FOR_EVER) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
 def our_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with server("moldau", "", tmp_path_factory.mktemp("server"), {}) as address:
+    with server("moldau", "", tmp_path_factory.mktemp("server"), FOR_EVER) as address:
         yield address
 
 

@@ -11,7 +11,7 @@ from bench.kafka import start_kafka
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
     """A broker in this process, for a whole file of tests: topics get names of their own (`moldau_topic`)."""
-    with moldau.testing.broker() as broker:
+    with moldau.testing.broker({"log.retention.ms": "-1"}) as broker:
         yield broker.bootstrap
 
 

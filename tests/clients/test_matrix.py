@@ -17,7 +17,7 @@ EARLIER_MS = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[BrokerInThread]:
-    with broker({"num.partitions": "2"}) as running:
+    with broker({"num.partitions": "2", "log.retention.ms": "-1"}) as running:
         yield running
 
 

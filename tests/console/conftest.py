@@ -13,7 +13,7 @@ from tests.console.consoles import Asking, asking
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[BrokerInThread]:
-    with broker({"num.partitions": "2", "message.max.bytes": "20000000"}) as running:
+    with broker({"num.partitions": "2", "message.max.bytes": "20000000", "log.retention.ms": "-1"}) as running:
         yield running
 
 
