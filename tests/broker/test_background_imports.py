@@ -59,11 +59,12 @@ def test_a_start_imports_nothing_that_only_some_brokers_or_requests_need(tmp_pat
     assert [name for name in NOT_AT_A_START if name in loaded] == []
 
 
-def test_every_handler_and_both_coordinators_are_imported_behind_the_start() -> None:
+def test_every_handler_both_coordinators_and_what_a_scrape_needs_are_imported_behind_the_start() -> None:
     names = list(module_names())
     handlers = {f"moldau.handlers.{name}" for name in registry.modules().values()}
     assert handlers < set(names)
     assert {"moldau.coordinators.groups.shard", "moldau.coordinators.transactions.shard"} < set(names)
+    assert "moldau.broker.metrics.pages" in names
 
 
 def test_one_file_is_imported_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

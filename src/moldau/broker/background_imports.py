@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterator
 from importlib import import_module
 
-ROOMS = ("coordinators", "fastpath", "handlers")
-"""Directories that are imported, lower layers first. What a request needs of other rooms comes with these."""
+ROOMS = ("coordinators", "fastpath", "handlers", os.path.join("broker", "metrics"))
+"""Directories that are imported, lower layers first. What requests and scrapes need of other rooms comes with these."""
 
 PAUSE_S = 0.005
 """Time for requests between two files."""
